@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Imported first, so that a signal that arrives while the other files are loaded is handled.
+// Imported first, so that a signal is handled that arrives while the other files are loaded.
 import "./commands/early-stop.ts";
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -11,7 +11,9 @@ import { addCommands } from "./commands/program.ts";
 import { loadConfig } from "./infra/config.ts";
 import packageJson from "./package.json" with { type: "json" };
 
-/** The command line. Its commands are the rows of commands/table.ts; each loads only the files that it needs. */
+/**
+ * The command line. The rows of commands/table.ts are its commands; each command loads only the files that it needs.
+ */
 export const program = new Command("touchstone")
   .description("A public, provable record of what happens when machines pay HTTP endpoints that answer 402.")
   .option(
@@ -26,7 +28,10 @@ export const program = new Command("touchstone")
     process.exit(EXIT.usage);
   });
 
-/** With --json, prints a failure as one line of JSON on stdout, unless the command has printed something there. */
+/**
+ * Prints a failure, with --json, as one line of JSON on stdout, unless the command has printed something there
+ * already.
+ */
 function printFault(error: ExitName, says: string): void {
   if (!hasPrintedToStdout() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
 }
@@ -40,18 +45,19 @@ function fail(error: unknown): never {
   const says = error instanceof Error ? error.message : String(error);
   printFault(exitNameOf(error), says);
   sayError(`touchstone: ${says}`);
-  // The message is enough for errors of our own. Other errors are bugs, whose stack shows where they happened.
+  // For errors with a class of this program the message is enough. Errors of these built-in classes are bugs, whose
+  // stack shows where they happened.
   const isBug = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
   if (isBug) sayError(error.stack ?? "");
   process.exit(exitCodeOf(error));
 }
 
-// A test that imports this file reads the commands and runs none.
+// A test may import this file for the definitions of the commands. Then no command runs.
 const entryFile = process.argv[1];
 if (entryFile !== undefined && /\btouchstone\.(?:ts|mjs)$/.test(realpathSync(entryFile))) {
   // By default V8 collects garbage once the heap is twice as large as the memory in use, or later: with 150 MB in use
-  // the process took up to 330 MB. The same collection also frees buffers outside the heap. With this flag it collects
-  // at 1.4 times.
+  // the process took up to 330 MB, also because buffers outside the heap are freed by the same collection. With this
+  // flag V8 collects at 1.4 times the memory in use.
   setFlagsFromString("--heap-growing-percent=40");
   program.parseAsync().catch(fail);
 }

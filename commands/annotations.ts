@@ -1,6 +1,6 @@
 /**
  * Output for GitHub Actions: workflow commands, and Markdown for the job summary (docs.github.com, "Workflow commands
- * for GitHub Actions"). Text that comes from strangers is escaped, so that it cannot become a workflow command.
+ * for GitHub Actions"). Text from endpoints is escaped, so that it cannot become a workflow command.
  */
 
 /** An annotation that GitHub shows beside the code: an error, a warning or a notice. */
@@ -8,7 +8,7 @@ export interface Annotation {
   level: "error" | "warning" | "notice";
   title: string;
   message: string;
-  /** Path of the file that it is shown at; null: shown with the job. */
+  /** Path of the file beside which GitHub shows the annotation; null: GitHub shows it with the job. */
   file: string | null;
 }
 
@@ -18,8 +18,8 @@ const escapeData = (text: string): string =>
 const escapeProperty = (text: string): string => escapeData(text).replaceAll(":", "%3A").replaceAll(",", "%2C");
 
 /**
- * Formats an annotation as one workflow command: `::error file=..,title=..::message`. Line breaks in its parts are
- * escaped.
+ * Formats an annotation as one workflow command: `::error file=..,title=..::message`. Line breaks in the title, the
+ * message and the path are escaped.
  */
 export function annotationLine({ level, title, message, file }: Annotation): string {
   const properties = { ...(file === null ? {} : { file }), title };
@@ -28,9 +28,9 @@ export function annotationLine({ level, title, message, file }: Annotation): str
 }
 
 /**
- * Wraps lines so that the runner executes no workflow command in them: `::stop-commands::TOKEN` before them and
- * `::TOKEN::` after them turn off the current commands. The older `##[` commands are recognised anywhere in a line, so
- * their sign is removed.
+ * Wraps lines so that the GitHub runner executes no workflow command in them. The runner ignores commands of the form
+ * `::name::` between the lines `::stop-commands::TOKEN` and `::TOKEN::`. It recognises the older form `##[name]`
+ * anywhere in a line, so `##[` is printed as `## [`.
  * @param token a random text that the lines cannot contain by chance
  */
 export const disableCommands = (lines: readonly string[], token: string): string[] => [

@@ -16,19 +16,23 @@ import { withIngest } from "./opening.ts";
 import { repeat, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Seconds between two runs. Once an hour is enough: a day becomes old enough to be archived once a day. */
+/**
+ * Seconds between two runs. Once an hour is enough: a further day becomes old enough to be archived only every 24
+ * hours.
+ */
 const INTERVAL_S = 3_600;
 
-/** The archiver of one machine. */
+/** What the two archive commands use: the parts for replacing a file, and the function that archives days. */
 interface OpenArchive {
   parts: SupersedeParts;
-  /** Archives the days that are due. */
+  /** Archives the days that are old enough at `now` and are not archived yet. */
   archive(now: Date): Promise<ArchiveReport>;
 }
 
 /**
- * Opens the lake and the publisher for the archive, and ingests all records of the log. @throws the errors of ingest
- * and publisher
+ * Loads all records of the log into the open lake (the DuckDB database of records), then starts the publisher, which
+ * signs and publishes archive files.
+ * @throws the errors of ingest and publisher
  */
 async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: OpenIngest): Promise<OpenArchive> {
   const { config, log, privateStore, publicStore, keys, logger, metrics } = parts;
@@ -53,13 +57,13 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: OpenIng
   };
 }
 
-/** Opens the archive for `work` and closes it. @throws LakeBusy while a service owns the lake */
+/** Opens the archive, runs `work` with it, and closes it. @throws LakeBusy while a running service has the lake open */
 const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> =>
   withIngest(config, async (opened, parts) => work(await openArchive(parts, systemClock, opened)));
 
 const archiveUrl = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
 
-/** `touchstone archive`: moves days older than 110 days into signed files, and out of the lake. */
+/** `touchstone archive`: moves the records of days older than 110 days out of the lake into signed, public files. */
 export const archive = (config: Config, options: OptionsOf<"archive">): Promise<void> =>
   withArchive(config, (opened) =>
     repeat(options, INTERVAL_S, async () => {
@@ -67,7 +71,10 @@ export const archive = (config: Config, options: OptionsOf<"archive">): Promise<
     }),
   );
 
-/** `touchstone archive supersede`: replaces a wrong file by one that is made again from the record. */
+/**
+ * `touchstone archive supersede`: replaces a wrong archive file by one that is made again from the segment files or
+ * the public log.
+ */
 export const archiveSupersede = (config: Config, id: string, options: OptionsOf<"archive supersede">): Promise<void> =>
   withArchive(config, async ({ parts }) => {
     const { id: replacementId, rows, content_hash, file } = await supersede(parts, id, options.reason);

@@ -18,26 +18,28 @@ import { stopwatch } from "./report.ts";
 import { fetchBounded, keysOf, type OpenRecord, openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The options of the table, except that callers in this process may leave out those with a default. */
+/**
+ * The options of `touchstone audit`. Code that calls the command directly may leave out options that have a default.
+ */
 export type AuditOptions = Partial<OptionsOf<"audit">> & {
   /** Folder for the files that prove a fork (default: the current folder). */
   forksIn?: string;
 } & RecordOptions;
 
-/** Returns the failure for a record that is not proven; its message names the checks that failed. */
+/** Returns the failure for a record that is not proven. The message names the checks that failed. */
 export function unprovenFailure(findings: readonly Finding[]): Failure {
   const broken = findings.filter(({ result }) => result === "broken").map(({ check }) => check);
   return new Failure("tampered", `the record is not proven; these checks failed: ${broken.join(", ")}`);
 }
 
-/** Returns the failure for two signed histories that one append-only log cannot have. */
+/** Returns the failure for a fork: two signed checkpoints that one append-only log cannot both have. */
 const forkFailure = (forks: readonly ForkSeen[], files: readonly string[]): Failure =>
   new Failure(
     "fork",
     `fork: ${forks.map(({ says }) => says).join("; ")}; both signed notes are in ${files.join(", ")}: keep the files, and publish them`,
   );
 
-/** Limits of one answer of the running service. */
+/** Limits for one response of the audited service, which is compared with the record. */
 const LIVE_ANSWER = { waitMs: 10_000, maxBytes: 1024 * 1024 };
 
 const askLive =
@@ -47,7 +49,7 @@ const askLive =
     return status >= 200 && status < 300 && text !== null ? (JSON.parse(text) as unknown) : null;
   };
 
-/** Formats a finding: one line for the check, its problems below it. */
+/** Formats the result of one check as lines: the check with its result, then the problems that it found. */
 export function linesOf({ check, result, checked, open, not_run, says, problems }: Finding): string[] {
   const mark = { ok: "ok     ", broken: "BROKEN ", "not run": "not run" }[result];
   const notRunText = not_run > 0 ? `; ${not_run} could not be run` : "";
@@ -61,7 +63,8 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
 }
 
 /**
- * Reads a checkpoint from a file and verifies it with the keys that verify the source's checkpoint.
+ * Reads a checkpoint (a signed tree head) from the file of --since, and verifies it with the keys that verify the
+ * checkpoint of the audited source.
  * @throws Failure `usage`, Unproven
  */
 async function readSavedCheckpoint(file: string, recordSource: Source, options: AuditOptions): Promise<Checkpoint> {
@@ -72,19 +75,20 @@ async function readSavedCheckpoint(file: string, recordSource: Source, options: 
     close: async () => undefined,
   };
   const { policy, ...keys } = await keysOf(options);
-  // The checkpoint may be older than the witnesses, but its log must still be one of the policy's.
+  // The saved checkpoint may be older than the witnesses, so no cosignatures are required. The policy must still name
+  // its log.
   const trust = { ...keys, policy: policy && { ...policy, rule: null } };
   return openSourceTreeHead(source, trust, () => undefined, systemClock);
 }
 
-/** Writes both signed notes of a fork to a file, and returns its name. */
+/** Writes the two checkpoints of a fork, which contradict each other, to one file. @returns the path of the file */
 async function writeFork({ says, ours, theirs }: ForkSeen, folder = "."): Promise<string> {
   const file = join(folder, `fork-${sha256hex(ours + theirs).slice(0, 16)}.txt`);
   await writeFile(file, `${says}\n\n== one copy ==\n${ours}\n== the other ==\n${theirs}`);
   return file;
 }
 
-/** Formats the verdict as one line. */
+/** Formats the verdict of the audit as one line. @param tookS duration of the audit, seconds */
 export function conclude(report: AuditReport, tookS: number): string {
   const open = report.findings.reduce((sum, finding) => sum + finding.open, 0);
   const verdict = report.proven ? "proven" : "NOT proven";
@@ -95,9 +99,9 @@ export function conclude(report: AuditReport, tookS: number): string {
 }
 
 /**
- * `touchstone audit`: proves a whole public record from its first leaf; docs/audit.md.
- * @throws Failure `tampered` when a check fails, `fork` when two histories differ; Rollback and Stale according to the
- * options; errors of opening and reading a source
+ * `touchstone audit`: proves a whole public record, from the first entry (leaf) of its log; docs/audit.md.
+ * @throws Failure `tampered` when a check fails, `fork` when two signed histories differ; Rollback with --since, Stale
+ * with --max-age; errors of opening and reading a source
  */
 export async function auditCommand(sourceAddress: string, options: AuditOptions): Promise<void> {
   const { endpoint, also = [] } = options;
@@ -107,7 +111,7 @@ export async function auditCommand(sourceAddress: string, options: AuditOptions)
   const line = new ProgressLine();
   const opened: OpenRecord[] = [];
   try {
-    // The copies named by --also may be older than --max-age.
+    // --max-age applies to the audited source only: the copies named by --also may be older.
     opened.push(await openRecord(sourceAddress, options));
     for (const name of also) opened.push(await openRecord(name, { ...options, maxAge: undefined }));
     const [{ source, head }, ...copies] = opened as [OpenRecord, ...OpenRecord[]];
@@ -134,13 +138,14 @@ export async function auditCommand(sourceAddress: string, options: AuditOptions)
   }
 }
 
-/** Largest file for --open, bytes. A bought answer is far smaller. */
+/** Largest file for --open, bytes. The answer of a bought call is far smaller. */
 const MAX_OPENED = 256 * 1024 * 1024;
 
 /**
- * `touchstone audit SOURCE --open FILE --salt HEX`: proves that the log commits to these bytes under this salt, and
- * since when; docs/audit.md, Commitments.
- * @throws Failure `usage` for wrong options, `unknown` for other bytes, and what reading a log throws
+ * `touchstone audit SOURCE --open FILE --salt HEX`: proves that an entry of the log commits to the bytes of FILE with
+ * this salt, and prints when that entry was published; docs/audit.md, Commitments.
+ * @throws Failure `usage` for wrong options, `unknown` if no entry commits to these bytes; errors of opening and
+ * reading a source
  */
 export async function openCommand(sourceAddress: string, options: AuditOptions): Promise<void> {
   const { open: file, salt, endpoint, also = [] } = options;

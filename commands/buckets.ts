@@ -11,7 +11,10 @@ import { type Config, ConfigError } from "../infra/config.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Days by which the store's lifecycle rule deletes an answer later than the service's own sweep. */
+/**
+ * Days that the bucket's lifecycle rule waits longer than the service's own sweep before it deletes the answer of a
+ * sold call, so that the rule deletes only what the sweep has missed.
+ */
 const EXTRA_DAYS = 2;
 
 const nameOf = (address: string | null, which: string): string => {
@@ -86,9 +89,9 @@ type Writers = Pick<OptionsOf<"buckets">, "publisher" | "owner" | "pipeline" | "
 interface Buckets extends Writers {
   public: string;
   private: string;
-  /** Absent when nothing is sold over this store. */
+  /** Bucket for the orders of sold calls; absent if the settings name none. */
   orders?: string;
-  /** Days for which answers of sold calls are kept. */
+  /** Days for which answers of sold calls are stored. */
   keptDays?: number;
 }
 
@@ -97,7 +100,10 @@ type Bucket = "public" | "private" | "orders";
 const readTemplate = (name: string): string =>
   readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
-/** Returns the policy of a bucket: the file in infra/deploy/s3 with these names filled in. */
+/**
+ * Returns the policy of a bucket: the template in infra/deploy/s3, with the name of the bucket and its writers filled
+ * in.
+ */
 export const policyOf = (which: Bucket, buckets: Buckets): string =>
   readTemplate(`${which}-policy.json`)
     .replaceAll(`touchstone-${which}`, buckets[which]!)
@@ -107,8 +113,8 @@ export const policyOf = (which: Bucket, buckets: Buckets): string =>
     .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
 
 /**
- * Returns the lifecycle rules of a bucket. Objects of an order expire some days after the sweep should have deleted
- * them.
+ * Returns the lifecycle rules of a bucket. Rules that delete objects after some days are set to {@link EXTRA_DAYS}
+ * more than `keptDays`.
  */
 export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays">) {
   const lifecycle = JSON.parse(readTemplate(which === "orders" ? "orders-lifecycle.json" : "lifecycle.json"));
@@ -117,12 +123,15 @@ export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays
   return lifecycle;
 }
 
-/** Does the store lack this request? Some stores have no lifecycle rules or no access block. */
+/**
+ * Does this error mean that the store does not implement the request? Some stores have no lifecycle rules or no access
+ * block.
+ */
 const isNotImplemented = (error: unknown): boolean => (error as S3ServiceException | null)?.name === "NotImplemented";
 
 /**
  * Creates the buckets with their policies and lifecycle rules. Safe to repeat.
- * @returns what the store does not implement and the operator must set up in another way
+ * @returns what the store does not implement, for the operator to set up in another way
  */
 export async function prepareBuckets(operator: Operator, buckets: Buckets): Promise<string[]> {
   const { endpoint, region, keyId: accessKeyId, key: secretAccessKey } = operator;

@@ -27,13 +27,16 @@ import type { OptionsOf } from "./table.ts";
 
 type BudgetOptions = OptionsOf<"budget">;
 
-/** Largest number of endpoints that are computed and shown without `--all`. */
+/** Largest number of endpoints that are computed and shown without `--all` (and without `--json`). */
 const MAX_SHOWN = 40;
 
-/** What a report is computed from. Public keys are enough, so the command also works in a cluster. */
+/**
+ * What a report is computed from. `ring` holds public keys, so a machine of a cluster that has no private key can
+ * compute it too.
+ */
 type BudgetParts = Pick<Parts, "config" | "privateStore" | "publicStore"> & { ring: Keyring };
 
-/** Computes the report from an open lake. */
+/** Opens the lake (the DuckDB database of records), loads new records into it, and computes the report of a day. */
 const computeReport = (
   { config, privateStore, publicStore, ring }: BudgetParts,
   openLake: (archived: () => Promise<ArchiveFold>) => Promise<OpenIngest>,
@@ -52,8 +55,8 @@ const computeReport = (
 };
 
 /**
- * Returns the report that a running service stored, or derives one for an earlier day from it.
- * @throws Failure `busy` when no report is stored
+ * Returns the report that a running service stored; for an earlier day, one that is derived from it.
+ * @throws Failure `busy` when no report is stored, or none can be derived for the day
  */
 async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: string | undefined): Promise<BudgetReport> {
   const report = await readStoredReport(privateStore);
@@ -71,11 +74,11 @@ async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: stri
 }
 
 /**
- * `touchstone budget`: prints which endpoints are paid today, which are not and why, what was spent, and what the next
- * letter of each endpoint costs. While a service runs, the command shows the report that the service stores every ten
- * minutes, or derives the report of an earlier day from it and that day's plan. In a cluster it shows the report that
- * the observers store about all their payments, if it is fresh; otherwise, or for another day, it loads a lake in this
- * data folder from the chain of commits.
+ * `touchstone budget`: prints which endpoints are paid today, which are not and why, what was spent, and what it costs
+ * until the grade of each endpoint may rise to the next better letter. While a service runs, the command prints the
+ * report that the service stores every ten minutes, or derives the report of an earlier day from it and that day's
+ * plan. In a cluster it prints the report that the observers store about all their payments, if that is fresh;
+ * otherwise, or for another day, it loads the records into a lake in this data folder from the segment files.
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
   requireDataFolder(config);
@@ -85,7 +88,7 @@ export async function budget(config: Config, options: BudgetOptions): Promise<vo
   print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MAX_SHOWN));
 }
 
-/** Computes the report, or reads the stored one when another process has the lake open. */
+/** Computes the report; if another process has the lake open, reads the stored one instead. */
 function computeOrReadReport(
   parts: BudgetParts,
   openLake: Parameters<typeof computeReport>[1],

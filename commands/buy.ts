@@ -19,30 +19,31 @@ import { canAsk, openDialogue, printJson, printJsonText, printLines, say } from 
 import { createPayingFetch, openPurse, type Purse } from "./purse.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Longest order, with an answer of 1 MiB in base64. */
+/** Largest response with an order, bytes. An order can contain an answer of 1 MiB, in base64. */
 const ORDER_BYTES = 4 * 1024 * 1024;
 
-/** The members of an order that the buyer is shown. */
+/** The properties of an order that this command prints or compares. */
 interface OrderDocument {
   order_id?: unknown;
+  /** One sentence about the outcome. */
   says?: unknown;
   charged?: { amount: string; tx: string } | null;
   answer?: { sha256: string } | null;
 }
 
-/** The body of the response: the seller's answer, or a problem document in its place. */
+/** The body of the response to a purchase: the seller's answer, or a problem document in its place. */
 interface ReceivedBody {
   type: string | null;
   bytes: Buffer;
-  /** null: the type is not a text type. */
+  /** The body as text; null if its content type is not a text type. */
   text: string | null;
 }
 
 /**
- * `touchstone buy`: prints the check of an endpoint, asks for consent, buys one call that is charged only if the answer
- * passes, prints the answer and saves the signed order.
- * @throws Failure by its cause: `ungraded`, `dear`, `refused`, `undelivered`, `open`, `wallet`, `tampered`,
- * `unreachable`
+ * `touchstone buy`: prints the check of an endpoint, asks for consent, buys one call that is charged only if the
+ * answer passes, prints the answer and saves the signed order.
+ * @throws Failure by its cause: `usage`, `already`, `ungraded`, `dear`, `refused`, `undelivered`, `open`, `wallet`,
+ * `tampered`, `unreachable`
  */
 export async function buyCommand(config: Config, endpoint: string, options: OptionsOf<"buy">): Promise<void> {
   const input = parseInput(options.input);
@@ -63,7 +64,7 @@ export async function buyCommand(config: Config, endpoint: string, options: Opti
   const total = priceOf(answer, maxMicro, options.maxPrice);
   const purse = await openPurse(config, options.key);
   if (!options.yes) await requireConsent(`Pay up to ${total} USDC from ${purse.says} (${purse.address})? [y/N] `);
-  // With --yes the user agreed to --max-price; else to the price in the question.
+  // The largest charge: with --yes the user agreed to --max-price, otherwise to the price in the question.
   const cap = options.yes && maxMicro !== null ? options.maxPrice! : total;
   const purchasePlan: PlannedPurchase = {
     input,
@@ -89,7 +90,7 @@ function parseInput(text: string | undefined): Record<string, unknown> | null {
     const value: unknown = JSON.parse(text);
     if (value !== null && typeof value === "object" && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // Invalid JSON is the same failure as a value that is no object.
+    // Invalid JSON fails below, as a value that is no object does.
   }
   throw new Failure("usage", '--input: expected a JSON object, such as {"a":20,"b":22}');
 }
@@ -103,8 +104,9 @@ function parseMaxPrice(text: string | undefined): bigint | null {
 }
 
 /**
- * Returns the price with the fee, after it has compared it with --max-price. @throws Failure `ungraded`, `refused`,
- * `dear`
+ * Checks that the call is for sale, and costs at most --max-price.
+ * @returns the price including the service's fee
+ * @throws Failure `ungraded`, `refused`, `dear`
  */
 function priceOf(answer: CheckAnswer, maxMicro: bigint | null, maxPriceOption: string | undefined): string {
   const { buy, band } = answer;
@@ -125,21 +127,23 @@ async function requireConsent(question: string): Promise<void> {
   }
 }
 
-/** What is bought, and how it is paid. */
+/** A purchase that the user agreed to: what is bought, and how it is paid. */
 interface PlannedPurchase {
   input: Record<string, unknown> | null;
   /** Largest charge, a decimal amount of USDC. */
   cap: string;
   purse: Purse;
+  /** true: the money is paid into escrow, not on delivery. */
   escrow: boolean;
+  /** Path of the file for the answer; undefined: the answer is printed. */
   save: string | undefined;
-  /** File with the signed payment; null until one was signed. */
+  /** Path of the file with the signed payment; null until a payment is signed. */
   payment: string | null;
 }
 
 const toParameter = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
 
-/** Returns the url of a call; for a GET the input is in its query. */
+/** Returns the url of a call. For a GET, the properties of the input become query parameters. */
 function urlOfCall(url: string, method: string, input: PlannedPurchase["input"]): string {
   if (input === null || method !== "GET") return url;
   const callUrl = new URL(url);
@@ -162,7 +166,8 @@ async function purchase(
   const rememberPaymentFile = (file: string): void => {
     purchasePlan.payment = file;
   };
-  // The input is added below the check, since the service is asked about the endpoint's url without it.
+  // The service is asked about the endpoint's url without the input. Only the paid request, which this function sends,
+  // has the input.
   const pay = (fetch: typeof globalThis.fetch): typeof globalThis.fetch => {
     const payingFetch = createPayingFetch(purse, createSavingFetch(fetch, paymentFacts, save, rememberPaymentFile), {
       most: cap,
@@ -189,7 +194,8 @@ const FAILURE_CODE_OF_REFUSAL: Record<BuyRefused["code"], FailureCode> = {
 };
 
 /**
- * Converts an error of a purchase to the failure of the command. @param payment file with the signed payment, or null
+ * Converts an error of a purchase to the failure of the command.
+ * @param payment path of the file with the signed payment, or null
  */
 export function purchaseFailure(error: unknown, service: Service, payment: string | null): unknown {
   const resumeHint = payment === null ? "" : ` To send the same payment again: touchstone resume ${payment}`;
@@ -218,11 +224,14 @@ export function purchaseFailure(error: unknown, service: Service, payment: strin
 interface CompletedPurchase {
   bought: Omit<Bought, "answer">;
   payer: { address: string; says: string };
-  /** null: the check was printed by an earlier run (`touchstone resume`). */
+  /** null with `touchstone resume`, since the run that signed the payment printed the check. */
   check: { answer: CheckAnswer; concerns: Concern[] } | null;
-  /** File with the signed payment; null: none was signed. */
+  /** Path of the file with the signed payment; null if none was signed. */
   payment: string | null;
-  /** Asks the service for the current price, and returns the failure that explains why it exceeds the cap. */
+  /**
+   * Requests the current price from the service, and returns the failure for a price above the cap. Absent with
+   * `resume`.
+   */
   quoted?: () => Promise<Failure>;
 }
 
@@ -290,8 +299,8 @@ function printAnswer({ text, bytes, type }: ReceivedBody): void {
 }
 
 /**
- * Fetches an order, writes it to a file unchanged, and verifies its signature. @throws Failure `tampered`,
- * `unreachable`, `already`
+ * Fetches an order, writes it to a file unchanged, and verifies its signature.
+ * @throws Failure `tampered`, `unreachable`, `already`
  */
 async function saveOrder(service: Service, id: string, file: string): Promise<OrderDocument> {
   if (!/^ord_[0-9A-Z]{26}$/.test(id)) throw new Failure("tampered", "the service returned an invalid order id");
@@ -308,7 +317,9 @@ async function saveOrder(service: Service, id: string, file: string): Promise<Or
   }
 }
 
-/** Returns the failure for a purchase without an answer. */
+/**
+ * Returns the failure for a purchase that delivered no answer, from the outcome, the status and the problem document.
+ */
 async function failureWithoutAnswer(
   { bought, payer, quoted }: CompletedPurchase,
   receivedBody: ReceivedBody,
@@ -324,7 +335,10 @@ async function failureWithoutAnswer(
   return new Failure(status >= 500 && status !== 502 ? "unreachable" : "refused", `not bought: ${detail}`);
 }
 
-/** Requests the call without a payment, and returns the failure that explains why its price is not within the cap. */
+/**
+ * Requests the call without a payment after the client refused the price.
+ * @returns Failure `refused` if the call is no longer sold, else `dear`
+ */
 async function findPriceFailure({ buy }: CheckAnswer, { input, cap }: PlannedPurchase): Promise<Failure> {
   const priceFailure = new Failure("dear", `the current price is more than ${cap} USDC, or cannot be read`);
   try {

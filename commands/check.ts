@@ -15,23 +15,21 @@ import type { OptionsOf } from "./table.ts";
 /** Time limit of one request to the service, ms. */
 const TIMEOUT_MS = 15_000;
 
-/**
- * The exit code of each fault of the client library. Faults that are missing here are `unreachable`.
- */
+/** The exit code for each fault of the client library. A fault that is not listed has `unreachable`. */
 const FAILURE_CODES: Partial<Record<FaultCode, FailureCode>> = {
   ...{ bad_signature: "tampered", other_answer: "tampered", bad_answer: "tampered", too_large: "tampered" },
   ...{ stale: "stale", problem: "usage" },
 };
 
-/** Converts a fault of the client library to a failure of the command; other errors stay as they are. */
+/** Converts a fault of the client library to a failure of the command. Other errors are returned unchanged. */
 export const toFailure = (error: unknown, { base }: Service): unknown =>
   error instanceof ServiceFault
     ? new Failure(FAILURE_CODES[error.code] ?? "unreachable", `${base}: ${error.says}`, { cause: error })
     : error;
 
 /**
- * Creates the client of a service at an address, by default the address in the settings. @throws Failure `usage` for an
- * invalid address
+ * Creates the client of a service at an address, by default the address in the settings.
+ * @throws Failure `usage` for an invalid address
  */
 export function createService(config: Config, address?: string): Service {
   try {
@@ -41,7 +39,10 @@ export function createService(config: Config, address?: string): Service {
   }
 }
 
-/** Checks one endpoint, verifies the answer's signature, and collects the reasons against a payment. @throws Failure */
+/**
+ * Sends GET /v1/check for an endpoint, verifies the signature, and collects the reasons against a payment.
+ * @throws Failure
+ */
 export async function checkEndpoint(
   service: Service,
   { url, method }: { url: string; method?: "GET" | "POST" | undefined },
@@ -53,7 +54,8 @@ export async function checkEndpoint(
 }
 
 /**
- * Returns why a call of the endpoint cannot be bought, or null. For an older service without `not_bought` it is `why`.
+ * Returns why a call of the endpoint cannot be bought through the service, or null if it can. Older services send no
+ * `not_bought`; for them it returns `why`, the sentence about the grade.
  */
 export function whyNotSold(answer: CheckAnswer): string | null {
   if (answer.buy) return null;
@@ -65,8 +67,8 @@ const formatAdvertised = ({ amount, asset, networks }: { amount: string; asset: 
   `${amount} ${symbolOf(asset)} on ${networks.map(networkName).join(", ")}`;
 
 /**
- * Formats the check for people: the letter and its reason, the newest 402, the reasons against a payment, and how to
- * buy a call.
+ * Formats the answer of the check for people: the letter and its reason, what the newest 402 asks for, the reasons
+ * against a payment, and how to buy a call.
  */
 export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): string[] {
   const { band, tier, why, url, asked, capabilityId, observed, corrections = [], payee, buy, next } = answer;
@@ -97,7 +99,7 @@ export function checkLines(answer: CheckAnswer, concerns: readonly Concern[]): s
 /**
  * `touchstone check`: asks a service about an endpoint that is about to be paid, verifies the signed answer and prints
  * it.
- * @throws Failure `ungraded` without a letter, `refused` if there is a reason against a payment
+ * @throws Failure `ungraded` if the endpoint has no letter yet, `refused` if there is a reason against a payment
  */
 export async function checkCommand(config: Config, endpoint: string, options: OptionsOf<"check">): Promise<void> {
   const { answer, concerns } = await checkEndpoint(createService(config, options.service), {

@@ -20,10 +20,10 @@ import { readNamedJsonFile } from "./files.ts";
 import { recorderOf, withResult } from "./opening.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Returns the url that shows the change. */
+/** Returns the url at which the service shows the card of an endpoint. @param cap capability id of the endpoint */
 const trustUrl = (config: Config, cap: string): string => `${config.base_url.replace(/\/+$/, "")}/v1/trust/${cap}`;
 
-/** Returns the lines about what happens next, and the url that shows the change. */
+/** Returns the lines that tell the operator when letters may change, and where to see it. */
 const nextLines = (config: Config, cap: string): string[] => [
   "The letters of this endpoint may change at the next grade run: within 10 s if a service is running,",
   "else: touchstone grade --once",
@@ -67,7 +67,10 @@ export const correct = (config: Config, endpoint: string, options: OptionsOf<"co
     };
   });
 
-/** `touchstone reinstate`: takes back a correction that was wrong; its records count again from the next grade run. */
+/**
+ * `touchstone reinstate`: takes back a correction that was wrong. The records that it withdrew count again from the
+ * next grade run.
+ */
 export const reinstate = (config: Config, id: string, options: OptionsOf<"reinstate">): Promise<void> =>
   withResult(config, options.json, async (reading, parts) => {
     const records = new CorrectionRecords();
@@ -107,7 +110,7 @@ export const dispute = (config: Config, file: string, options: OptionsOf<"disput
     };
   });
 
-/** Reads a dispute from a file. @throws Failure `unreadable` with the first reason, or `usage` */
+/** Reads a signed dispute from a file. @throws Failure `unreadable` with the first problem of the file, or `usage` */
 async function readDisputeFile(file: string, serviceOrigin: string, now: Date): Promise<SignedDispute> {
   const value = await readNamedJsonFile(file);
   try {

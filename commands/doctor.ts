@@ -15,16 +15,16 @@ import { print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * Runs all checks of a role. Each check catches its own errors and has a time limit, so a check that hangs or throws
- * does not prevent the others.
+ * Runs all checks that a role needs (`Role`: which part of the service runs on this machine). Each check catches its
+ * own errors and has a time limit, so a check that hangs or throws does not prevent the others.
  */
 export async function examine(config: Config, role: Role): Promise<Finding[]> {
   const pays = role === "start" || role === "observe";
   const sells = role === "start" || role === "serve";
   return withOpen(createConfiguredEgress(config), async (egress) => {
     const nodeChecks = pays ? runCheck("networks", "mend networks, or chain", () => networkFindings(config)) : null;
-    // The balances are read from the same nodes, so they wait for the node checks: a node that does not answer costs
-    // its time limit only once.
+    // The wallet checks read balances from the same nodes, and start after the node checks: they leave out nodes that
+    // did not answer, so that each costs its time limit only once.
     const walletChecks = nodeChecks?.then((nodeFindings) =>
       runCheck("wallets", "check the folder of the wallets", () => walletFindings(config, nodeFindings)),
     );
@@ -52,8 +52,8 @@ export async function examine(config: Config, role: Role): Promise<Finding[]> {
 }
 
 /**
- * `touchstone doctor`: checks everything that a role needs. It changes nothing, except that it writes one object to a
- * bucket and deletes it again.
+ * `touchstone doctor`: checks everything that a role needs. It changes nothing, except that it writes one object to
+ * each bucket that the role writes to, and deletes it again.
  * @throws Failure `unfit` if something is broken, after it has printed the findings
  */
 export async function doctorCommand(config: Config, options: OptionsOf<"doctor">): Promise<void> {
@@ -84,7 +84,10 @@ export function findingLines(findings: readonly Finding[]): string[] {
   );
 }
 
-/** Returns the problems of the network settings, as a role that pays or sells would report them. */
+/**
+ * Returns the problems that `read` finds in the settings of the networks; none if it succeeds. Other errors are
+ * thrown.
+ */
 function networkProblems(read: () => unknown): readonly string[] {
   try {
     read();
@@ -96,8 +99,8 @@ function networkProblems(read: () => unknown): readonly string[] {
 }
 
 /**
- * Checks settings and disk before a role opens anything, and prints the warnings. @throws ConfigError with everything
- * that is broken
+ * Checks settings and disk before a role opens anything, and prints the warnings.
+ * @throws ConfigError with everything that is broken
  */
 export async function checkAtStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
   const pays = role === "start" || role === "observe";

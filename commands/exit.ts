@@ -50,10 +50,10 @@ export const EXIT_MEANINGS: Readonly<Record<ExitName, string>> = {
   open: "`buy`: a payment was sent, and whether it was charged is not known yet: `resume` asks again.",
 };
 
-/** The name of an error's exit code. */
+/** Returns the name of the exit code for an error. */
 export const exitNameOf = (error: unknown): FailureCode => (error instanceof Failure ? error.code : "failed");
 
-/** The exit code of an error. */
+/** Returns the exit code for an error. */
 export const exitCodeOf = (error: unknown): number => EXIT[exitNameOf(error)];
 
 /** All exit codes in one line, for `--help`. */
@@ -61,7 +61,7 @@ export const EXIT_HELP = `Exit codes: ${Object.entries(EXIT)
   .map(([name, code]) => `${code} ${name}`)
   .join(", ")}.`;
 
-/** The number of signals after which the process ends at once. */
+/** Number of stop signals at which the process ends at once. */
 const MAX_SIGNALS = 4;
 
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
@@ -75,7 +75,8 @@ const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 export function onStopSignal(stop: () => void): () => void {
   let signalCount = 0;
   const handler = (signal: NodeJS.Signals): void => {
-    // The terminal is gone. Writing to it would end this process before it has stopped the processes that it started.
+    // SIGHUP: the terminal is gone. Without these listeners, an error of writing to it would end this process before
+    // it has stopped the processes that it started.
     if (signal === "SIGHUP") for (const stream of [process.stdout, process.stderr]) stream.on("error", () => undefined);
     signalCount++;
     if (signalCount === 1) stop();
@@ -91,19 +92,20 @@ export function onStopSignal(stop: () => void): () => void {
 export const untilStopped = (): Promise<void> => new Promise((resolve) => void onStopSignal(resolve));
 
 /**
- * Longest time from the stop signal to the end of a process that owes nobody an end: replica, serving, monitor. Its unit
- * and its service in infra/deploy wait 30 s before they kill it; running answers have 10 s.
+ * Longest time from the stop signal to the end of a process that may end without finishing its work: replica, serving,
+ * monitor; ms. It is longer than the 10 s that requests in progress get, and shorter than the 30 s after which systemd
+ * or Docker kills these processes (infra/deploy).
  */
 const STOP_MS = 20_000;
 
 /**
- * Called at the stop signal: ends the process if it still runs {@link STOP_MS} later. A request to a broker, a store or a
- * source that does not answer may take minutes until it fails. What is abandoned is what a kill would lose, and nothing
- * that was acknowledged.
- * @param codeOf the exit code then (default: 0)
+ * Starts a timer, at the stop signal, that ends the process if it still runs after {@link STOP_MS}. Without it, a
+ * request to a broker, a store or a source that does not answer could delay the end by minutes. Ending early loses no
+ * more than a kill would, and nothing that was acknowledged.
+ * @param codeOf returns the exit code of that end (default: 0)
  */
 export function endInTime(logger: Pick<Logger, "warn">, codeOf: () => number = () => EXIT.ok): void {
-  // Does not keep a process alive that has closed everything.
+  // unref: the timer does not keep a process alive that has closed everything.
   setTimeout(() => {
     logger.warn({ afterMs: STOP_MS }, "a broker, store or source did not answer in time; ended without waiting for it");
     process.exit(codeOf());

@@ -26,17 +26,18 @@ type ExportOptions = OptionsOf<"export"> & RecordOptions;
 
 const NOUN = { index: "endpoints", grades: "cards", samples: "samples" };
 
-/** A table that can be exported, and the function that writes it. */
+/** An opened table of a record, and the function that writes it to a file. */
 interface Table {
   origin: string;
   tree_size: number;
+  /** Time of the exported state (RFC 3339); null if unknown. */
   at: string | null;
   write(path: string, onProgress: (rows: number) => void): Promise<number>;
 }
 
 /**
- * Opens the table that the options name. @throws the errors of opening a record; Failure `usage` for a record without
- * an index
+ * Opens the table that the options name.
+ * @throws the errors of opening a record; Failure `usage` for a record without an index
  */
 async function openTable(sourceAddress: string, options: ExportOptions): Promise<Table> {
   const folder = await findRecordFolder(sourceAddress);
@@ -58,7 +59,8 @@ async function openTable(sourceAddress: string, options: ExportOptions): Promise
 }
 
 /**
- * Checks the tree head that a mirror proved last against --witness-policy and --max-age, with the mirror's own keys.
+ * Checks the tree head that a mirror proved last against --witness-policy and --max-age, with the keys that the mirror
+ * has stored. Without these options it checks nothing.
  * @throws Failure `unwitnessed`, `usage`, `unreadable`; Stale, Unproven
  */
 async function checkAgainstPolicy(stateStore: Pick<Store, "get">, options: ExportOptions): Promise<void> {

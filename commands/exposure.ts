@@ -13,7 +13,7 @@ import type { OptionsOf } from "./table.ts";
 
 /** Largest file of dependencies, bytes. */
 const MAX_FILE = 1024 * 1024;
-/** Bounds of one answer. */
+/** Limits for one response of the service. */
 const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
 
 /** `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the report. */
@@ -67,7 +67,9 @@ async function fetchText(base: string, path: string, init: RequestInit): Promise
   throw new Failure(status === 400 || status === 413 ? "unreadable" : "unreachable", message);
 }
 
-/** Returns the field errors of a problem document, else its detail. */
+/**
+ * Returns the field errors of a problem document (RFC 9457), or its `detail` if it has none; empty for any other text.
+ */
 function problemText(text: string): string {
   try {
     const { detail, errors = [] } = ProblemDocument.parse(JSON.parse(text));
@@ -79,7 +81,8 @@ function problemText(text: string): string {
 }
 
 /**
- * Parses the report, verifies its signature, and checks that it is about these dependencies. @throws Failure `tampered`
+ * Parses the report, verifies its signature, and checks that it is about these dependencies, in this order.
+ * @throws Failure `tampered`
  */
 function verifyReport(text: string, keys: Jwks, dependencies: readonly unknown[]): ExposureReport {
   let value: unknown;
@@ -104,7 +107,10 @@ const shortAddress = (address: string | null): string =>
 
 const TOOK_MONEY_FLAGS = ["payee_took_the_money", "domain_took_the_money"];
 
-/** Returns the marks of a payee that took money elsewhere, or that its endpoint did not name before. */
+/**
+ * Returns the marks of the payee of a line: `(!)` if its endpoint did not name it before, `(took)` if it took money
+ * elsewhere and delivered nothing.
+ */
 const payeeMarks = ({ flags, pay_to_seen_before }: ExposureLine): string => {
   const isUnknownPayee = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));
   return `${isUnknownPayee ? " (!)" : ""}${flags.some((flag) => TOOK_MONEY_FLAGS.includes(flag)) ? " (took)" : ""}`;

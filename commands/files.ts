@@ -6,7 +6,8 @@ import { Failure } from "../infra/errors.ts";
 const MAX_BYTES = 256 * 1024 * 1024;
 
 /**
- * Reads a file that was named on the command line. @param maxBytes limit; a larger file is refused before it is read
+ * Reads a file that was named on the command line.
+ * @param maxBytes limit; a larger file is refused before it is read
  * @throws Failure `unreadable` for every error
  */
 export async function readNamedFile(file: string, maxBytes = MAX_BYTES): Promise<Buffer> {
@@ -30,7 +31,7 @@ export function parseNamedFile(file: string, text: string): unknown {
   }
 }
 
-/** {@link readNamedFile}, parsed as JSON. @throws Failure `unreadable` */
+/** Reads a file that was named on the command line, and parses it as JSON. @throws Failure `unreadable` */
 export const readNamedJsonFile = async (file: string, maxBytes = MAX_BYTES): Promise<unknown> =>
   parseNamedFile(file, (await readNamedFile(file, maxBytes)).toString("utf8"));
 
@@ -40,7 +41,7 @@ export const readNamedJsonFile = async (file: string, maxBytes = MAX_BYTES): Pro
  * @throws Failure `unreadable`
  */
 export function requireDataFolder({ data_dir, log }: Pick<Config, "data_dir" | "log">): void {
-  // With a cluster's log the data folder may be empty.
+  // With the log of a cluster, the records are not in the data folder, so it may be missing.
   if (log !== null || existsSync(data_dir)) return;
   throw new Failure(
     "unreadable",

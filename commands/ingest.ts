@@ -5,7 +5,10 @@ import { withIngest } from "./opening.ts";
 import { ProgressLine } from "./printer.ts";
 import { type RoleOptions, repeat, report } from "./report.ts";
 
-/** `touchstone ingest`: moves records from the log into segments and the lake. */
+/**
+ * `touchstone ingest`: copies records from the log into segments (files of records) and into the lake (the DuckDB
+ * database).
+ */
 export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, ({ ingest: lakeIngest }) =>
     repeat(options, 10, async () => {
@@ -14,7 +17,9 @@ export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
     }),
   );
 
-/** `touchstone redrive`: reads rejected records again with this version's readers. */
+/**
+ * `touchstone redrive`: parses the records that an earlier version rejected again, with the parsers of this version.
+ */
 export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: lakeIngest }) =>
     report(options, { ...(await lakeIngest.redrive()) }, "touchstone grade --once"),
@@ -23,7 +28,10 @@ export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
 /** Interval between progress lines when stderr is not a terminal, ms. */
 const PROGRESS_INTERVAL_MS = 10_000;
 
-/** Rebuilds the lake from the segments, with progress on stderr. @returns the number of its rows */
+/**
+ * Rebuilds the lake from the segment files, and shows the progress on stderr.
+ * @returns the number of rows in the new lake
+ */
 export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: RoleOptions): Promise<number> {
   const line = new ProgressLine();
   const { rows } = await ingest.rebuild((doneSegments, totalSegments) => {
@@ -34,7 +42,10 @@ export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: Rol
   return rows;
 }
 
-/** `touchstone rebuild`: deletes the lake, of whatever format, and rebuilds it from the chain of commits. */
+/**
+ * `touchstone rebuild`: deletes the lake, also one of a newer version, and rebuilds it from the chain of commits
+ * (which lists the segments).
+ */
 export async function rebuild(config: Config, options: RoleOptions): Promise<void> {
   await deleteLakeOfOtherForm(config, true);
   await withIngest(config, async ({ ingest: lakeIngest }) =>
@@ -44,7 +55,7 @@ export async function rebuild(config: Config, options: RoleOptions): Promise<voi
 
 /**
  * `touchstone gap accept`: accepts that the log lost records before they were ingested, and records the gaps in the
- * chain of commits.
+ * chain of commits, so that ingest goes on behind them.
  */
 export const acceptGap = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: lakeIngest }) => {

@@ -9,16 +9,17 @@ import { parseUrl } from "../infra/url.ts";
 import { canAsk, openDialogue, print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The answers, each given as an option or typed at a terminal. */
+/** The answers from which the settings are made, each given as an option or typed at a terminal. */
 export type Answers = Partial<Pick<OptionsOf<"init">, "name" | "network" | "rpc" | "control" | "catalogue" | "sell">>;
 
 /** A question for the terminal. */
 interface Question {
-  /** The options that hold its answer; the question is asked if one is missing. */
+  /** The options that hold the answer to this question; the question is asked if one of them is missing. */
   options: readonly (keyof Answers)[];
   text: string;
-  /** Answer of an empty line. */
+  /** The answer that an empty line stands for. */
   default?: string;
+  /** Converts the typed line to answers; returns none if the line cannot be read. */
   read(line: string): Answers;
 }
 
@@ -54,7 +55,7 @@ const QUESTIONS: readonly Question[] = [
   },
 ];
 
-/** The option from which each setting is made. */
+/** Maps the path of a setting to the option from which that setting is made. */
 const OPTION_OF_SETTING: readonly [RegExp, keyof Answers][] = [
   [/^base_url/, "name"],
   [/^networks\.0\.rpc_urls|^chain\.rpc_url/, "rpc"],
@@ -67,8 +68,8 @@ const OPTION_OF_SETTING: readonly [RegExp, keyof Answers][] = [
 const hostOf = (url: string): string => parseUrl(url)?.host ?? url;
 
 /**
- * Returns the settings for these answers. With nodes on two or more hosts, two nodes must agree; a name without a
- * scheme gets https.
+ * Returns the settings for these answers. If there are several nodes, all on different hosts, two of them must agree.
+ * A name without a scheme gets https.
  */
 export function settingsOf({ name = "", network = "", rpc = [], control = [], catalogue = [], sell = false }: Answers) {
   const agree = new Set(rpc.map(hostOf)).size === rpc.length && rpc.length > 1 ? 2 : 1;
@@ -81,7 +82,7 @@ export function settingsOf({ name = "", network = "", rpc = [], control = [], ca
   };
 }
 
-/** Returns the problems of these answers, each with its option. */
+/** Returns the problems of these answers, each with the option to change. */
 export function problemsOf(answers: Answers): { option: keyof Answers; says: string }[] {
   const settings = settingsOf(answers);
   const problems = problemsIn(settings);
@@ -95,8 +96,8 @@ export function problemsOf(answers: Answers): { option: keyof Answers; says: str
 }
 
 /**
- * Returns problems of settings that are valid one by one but not together, which the roles that pay and sell would
- * report.
+ * Returns problems of settings that are valid one by one but not together; these are the problems on which the roles
+ * that pay and sell would stop.
  */
 function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
   const config = Settings.parse(settings);
@@ -113,7 +114,7 @@ function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string
   }
 }
 
-/** Largest number of times that a question is asked again. */
+/** Number of times that a question is asked again after an invalid answer. */
 const MAX_TRIES = 5;
 
 const isGiven = (answers: Answers, option: keyof Answers): boolean => {

@@ -11,7 +11,7 @@ import { requireDataFolder } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** `touchstone keygen`: creates keys if there are none, and prints the keys. */
+/** `touchstone keygen`: creates the keys if there are none, and prints their ids. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
   const wereKeysMade = await makeKeysFor(config, systemClock.now());
   const dir = foldersOf(config.data_dir).keys;
@@ -35,7 +35,10 @@ export function listKeys(config: Config, options: OptionsOf<"keys list">): void 
   print(options, { keys }, lines);
 }
 
-/** Formats a log or witness key as an option of mirror, audit, recompute and export. */
+/**
+ * Formats a log or witness key as a verifier key (C2SP signed-note), and as the option that passes it to mirror,
+ * audit, recompute and export. Other keys have neither.
+ */
 function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: string; option?: string } {
   const origin = originOf(base_url);
   const publicKey = fromBase64url(x)!;
@@ -48,7 +51,10 @@ function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: str
   return { vkey, option: `--witness-key ${vkey}` };
 }
 
-/** Days for which the old key stays valid. Readers fetch checkpoints rarely, answers often. */
+/**
+ * Days for which the old key stays valid after a rotation, by the purpose of the key. Some readers fetch checkpoints,
+ * which are signed with the keys for log and witness, only once in some weeks.
+ */
 const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
 
 /**

@@ -17,7 +17,7 @@ import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** An amount with six decimals; negative with a minus sign. */
+/** An amount of the asset with six decimals; negative with a minus sign. */
 type SignedAmount = string;
 
 interface LedgerReport {
@@ -30,15 +30,19 @@ interface LedgerReport {
     accounts: Record<string, SignedAmount>;
     sum: SignedAmount;
     /**
-     * The service's wallets by address: the balance by the books, and the balance on the chain; null if no chain was
-     * asked.
+     * The service's wallets by address: their balance by the books, and their balance on the chain; null if no node
+     * was asked.
      */
     wallets: Record<string, { cash: "till" | "float"; books: SignedAmount; holds: SignedAmount | null }>;
     /** Gas of the service's own transactions, in wei of the chain's coin, by purpose. */
     gas: Record<string, { transactions: number; wei: string }>;
+    /**
+     * Open amounts: refunds that are due, calls whose outcome is not known yet, and losses; `who` is the buyer or the
+     * seller.
+     */
     owed: { what: Owed["what"]; who: string; fault: Owed["fault"] | null; orders: number; amount: SignedAmount }[];
     /**
-     * Movements of the books that are missing on the chain, or have another amount there; null if no chain was asked.
+     * Movements of the books that are missing on the chain, or have another amount there; null if no node was asked.
      */
     differences: Difference[] | null;
   }[];
@@ -47,7 +51,8 @@ interface LedgerReport {
 const formatSigned = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSum(-micro)}` : formatSum(micro));
 
 /**
- * `touchstone ledger`: prints the books of the orders, compared with the chain. @throws Failure `record` if they differ
+ * `touchstone ledger`: prints the books of the sold calls (orders), compared with the chain.
+ * @throws Failure `record` if they differ
  */
 export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">): Promise<void> {
   requireDataFolder(config);
@@ -59,7 +64,9 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
     throw new Failure("record", `the chain differs from the books in ${differenceCount} movements`);
 }
 
-/** Returns the address of a node of a network: from the settings, or the demo's chain; null without one. */
+/**
+ * Returns the address of a node of a network: from the settings, else of the demo's chain; null if there is neither.
+ */
 function rpcOf(config: Config, network: string): string | null {
   const worldFile = join(foldersOf(config.data_dir).market, "world.json");
   const configuredUrl = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
@@ -68,14 +75,14 @@ function rpcOf(config: Config, network: string): string | null {
 }
 
 /**
- * Computes the books from the orders in the log.
- * @param rpcUrl default: from the settings; null: no chain is asked
+ * Computes the books from the orders in the log, and compares them with the chain.
+ * @param rpcUrl node to ask; undefined: the one in the settings; null: the books are not compared with the chain
  * @throws LogRefused, LogDown, ChainDown
  */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerReport> {
   const dir = foldersOf(config.data_dir).log;
   const assets: LedgerReport["assets"] = [];
-  // Opening a log that does not exist would create it. Without one there are no orders.
+  // Opening a log that does not exist would create it. Without a log there are no orders.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
   await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);

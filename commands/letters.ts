@@ -2,30 +2,43 @@ import type { H3 } from "h3";
 import type { CheckAnswer } from "../serving/schemas/check.ts";
 import { columns } from "./report.ts";
 
-/** One row of the demo's table: the letter of one seller, from the public check. */
+/** One row of the demo's table: the grade of one url of a seller, as GET /v1/check returns it. */
 export interface SellerLetter {
   seller: string;
   url: string;
+  /** Id of the endpoint in the record (a hash of url, method and tool); null if the record lacks it. */
   capability_id: string | null;
+  /** The letter, A to F or UNRATED. */
   band: string;
+  /**
+   * The evidence for the letter: probes (LIVENESS_VERIFIED), also paid calls (DELIVERY_VERIFIED), or also checked
+   * answers (OUTCOME_VERIFIED); null without a grade.
+   */
   tier: string | null;
+  /**
+   * Weighted sum of the lower bounds of all measured rates, from which the letter follows, 0 to 1; null without a
+   * grade.
+   */
   composite: number | null;
   why: string;
   flags: string[];
-  /** Codes of the defects of its listing or its 402. */
+  /** Codes of the defects in the endpoint's listing or 402. */
   defects: string[];
+  /** Number of records that the grade counts. */
   samples: number;
 }
 
 export interface MarketLetters {
-  /** The simulated time span, and the real seconds that it took. */
+  /** Begin and end of the simulated time, RFC 3339. */
   simulated: { from: string; until: string };
+  /** Real seconds that the simulation took. */
   took_s: number;
+  /** Number of entries (leaves) of the public log. */
   tree_size: number;
   market: SellerLetter[];
 }
 
-/** Requests `/v1/check` for every url of the demo's sellers. */
+/** Requests `/v1/check` for every url of the demo's sellers, in this process, without the network. */
 export async function lettersOf(
   app: H3,
   sellers: readonly { name: string; urls: string[] }[],
@@ -68,13 +81,14 @@ function wrapText(text: string): string[] {
   return lines;
 }
 
-/** Formats a bound with three decimals, rounded down as in the card's sentence. */
+/** Formats a composite with three decimals, rounded down as in the sentence `why`. */
 const formatBound = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
 
 const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
 /**
- * Formats the letters as a table: one line for each seller with its reasons below it, and at the end a command to try.
+ * Formats the letters as a table: one line for each url of a seller with the reasons below it, and at the end a
+ * command to try.
  */
 export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([

@@ -11,20 +11,26 @@ import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Whether one source lists an endpoint, from its newest record. */
+/**
+ * Whether one source (a catalogue, a seller's document or an operator's file) lists an endpoint, by its newest record.
+ */
 interface SourceState {
   source: string;
+  /** Id of the endpoint within the source. */
   source_id: string;
   /** `delisted`: the source listed it earlier and no longer does. */
   state: "listed" | "delisted";
+  /** Time of that newest record. */
   at: string;
 }
 
 /** An endpoint with every source that ever listed it. */
 interface ListedEndpoint {
+  /** Id of the endpoint: a hash of url, method and tool. */
   capability_id: string;
   url: string;
   method: string | null;
+  /** Name of the tool, for an endpoint of an MCP server. */
   tool: string | null;
   first_listed: string;
   sources: SourceState[];
@@ -34,7 +40,7 @@ const NEXT = "next: touchstone listings list";
 
 const textOf = (value: unknown): string | null => (typeof value === "string" && value !== "" ? value : null);
 
-/** Reads every endpoint from the topic `listings`, by id, in the order of first listing. */
+/** Reads every endpoint that the topic `listings` names, sorted by url. */
 async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[]> {
   const endpoints = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
   for (let partition = 0; partition < reading.partitions; partition++) {
@@ -128,7 +134,8 @@ export const removeListing = (config: Config, endpoint: string, options: Options
     const drafts = found.flatMap((one) =>
       one.sources.flatMap(({ source, source_id, state, at: since }) => {
         const body = { source, source_id, reason: options.says };
-        // An endpoint that is listed again has another `since`: removing it then is another record.
+        // The record's id follows from `slot`. An endpoint that is listed again has another `since`, so removing it
+        // then is a new record.
         const slot = sha256hex(canonicalText({ ...body, since }));
         return state === "listed" ? [createDraft({ type: "delisting", cap: one.capability_id, slot, at, body })] : [];
       }),

@@ -27,7 +27,10 @@ export type Severity = "grave" | "mild" | "note";
 
 export interface Finding {
   severity: Severity;
-  /** The code of a defect or of a state, or `stock_client` for what the protocol's own client did. */
+  /**
+   * Code of the finding: the defect, the state of the endpoint (such as `silent`), or `stock_client` for what the
+   * protocol's official client would do.
+   */
   what: string;
   says: string;
   /** What the seller should change; null when unknown. */
@@ -56,7 +59,10 @@ export function findingsOf({ state, says, mend, defects, stock_client: stock }: 
 
 const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
 
-/** Probes one url from this machine. Unlike an observer it may also call addresses of this machine, and any port. */
+/**
+ * Probes one url from this machine. Unlike the service's observers, this command may also call addresses of this
+ * machine, and any port that the url names.
+ */
 async function probeFromHere(
   config: Config,
   url: string,
@@ -79,7 +85,7 @@ async function probeFromHere(
   });
 }
 
-/** Formats the result for people: what the endpoint answered and offers, then each finding. */
+/** Formats the result for people: what the endpoint answered and offers, then the findings. */
 export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): string[] {
   const { method, url, status, says, offers, stock_client: stock, listing } = answer;
   const offerLines = offers.map(
@@ -117,7 +123,7 @@ export function summaryOf({ method, url, says }: ListingAnswer, findings: readon
   return `${["### Listing", "", ...markdownTable(["endpoint", "answer"], [[`${method} ${url}`, says]]), "", ...table, ""].join("\n")}\n`;
 }
 
-/** Throws the failure of the worst finding, if there is one. @throws Failure */
+/** Throws the failure for the most severe finding, if there is one above `note`. @throws Failure */
 function failForWorst({ state, url }: ListingAnswer, findings: readonly Finding[]): void {
   if (state === "silent" || state === "unfetchable") throw new Failure("unreachable", `${url} sent no complete answer`);
   const count = (severity: Severity): number => findings.filter((one) => one.severity === severity).length;

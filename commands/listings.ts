@@ -28,12 +28,16 @@ import type { OptionsOf } from "./table.ts";
 
 type ListingsOptions = OptionsOf<"listings add">;
 
-/** Opens log, stores and egress. The lake, which has one owner, is not opened, so a service may run meanwhile. */
+/**
+ * Opens the log, the stores and the client for outgoing requests (egress). It leaves out the lake, a database that
+ * only one process can open, so a service may run at the same time.
+ */
 const withIntake = (config: Config, work: (tools: UnplannedDeps) => Promise<void>): Promise<void> =>
   withParts(config, (parts) =>
     withReading(parts, (reading) => {
       const { egress, metrics } = parts;
-      // The rail only decides which offers the wallets could pay, for which it needs no node.
+      // The rail (the payment methods of the networks) only decides which offers the wallets could pay, for which it
+      // needs no node.
       const rail: RailCapabilities = railOn(configuredNetworks(config));
       const recorder = recorderOf(parts);
       const memory = listingsFromLog(reading);
@@ -66,7 +70,7 @@ async function writeRejected(rows: readonly Rejected[], config: Config, fileOpti
   return file;
 }
 
-/** The facts that an importing command prints with `--json`. */
+/** Returns the facts that a command prints with `--json` after an import. */
 const factsOf = (imported: Imported, file: string | null) => ({
   source: imported.source,
   form: imported.form,
@@ -129,8 +133,8 @@ export const lineOf = (probeReport: ProbeReport): string =>
   ].join("  ");
 
 /**
- * `touchstone observe --once --listings`: imports the listings and probes each once, without a payment and without a
- * plan. Each answer is recorded like that of any other probe, and printed.
+ * `touchstone observe --once --listings`: imports the listings and probes each once, without a payment and outside the
+ * plan of the day. Each answer is recorded like that of any other probe, and printed.
  */
 export const probeListings = (config: Config, source: string, options: ListingsOptions): Promise<void> =>
   withIntake(config, async (tools) => {
@@ -152,9 +156,9 @@ export const probeListings = (config: Config, source: string, options: ListingsO
 const MAX_FILE = 64 * 1024 * 1024;
 
 interface Imported extends IntakeReport {
-  /** Format of the document. */
+  /** Format of the imported document, such as `openapi`. */
   form: string;
-  /** Name of the source in the record. */
+  /** Name of the source (the file or address of the listings) in the record. */
   source: string;
 }
 
@@ -162,8 +166,8 @@ const isCatalogue = (url: string, parsedListing: ParsedListing): boolean =>
   /\/discovery\/resources\/?$/.test(new URL(url).pathname) || parsedListing.paged === true;
 
 /**
- * Parses an operator's file by its format. Only an operator's file may be YAML, which is parsed in a process that can
- * be stopped; strangers' documents are never parsed as YAML.
+ * Parses an operator's file by its format. YAML is parsed in a separate process, which is stopped if it takes too
+ * long, and only for an operator's file: documents of third parties are never parsed as YAML.
  */
 async function parseFile(name: string, text: string, reader: Reader): Promise<ParsedListing> {
   const parsedListing = readText(text, Number.POSITIVE_INFINITY);
@@ -174,8 +178,8 @@ async function parseFile(name: string, text: string, reader: Reader): Promise<Pa
 }
 
 /**
- * Imports an operator's file. It removes nothing: listings from an earlier file of this name stay even if this file
- * lacks them.
+ * Imports an operator's file. The import delists nothing: listings from an earlier file of this name stay even if this
+ * file lacks them.
  * @throws Failure `unreadable` if the bytes are not UTF-8, or YAML beyond the limits of the reader; NotRecorded
  */
 export async function importFile(
@@ -202,8 +206,8 @@ export async function importFile(
 }
 
 /**
- * Imports the document at an address: a seller's own, whose urls on the same origin then count as the seller's; a
- * Bazaar catalogue, read page by page until it is stable; or any other document, as a third party's.
+ * Imports the document at an address. A seller's own document: its urls on the same origin count as listed by the
+ * seller. A Bazaar catalogue: all its pages are read. Any other document: its urls count as listed by a third party.
  * @throws Failure `unreachable` or `unreadable`; NotRecorded
  */
 export async function importUrl(
@@ -226,7 +230,10 @@ export async function importUrl(
   return { form: parsedListing.form, source: url, ...(await intake.recordDocument(parsedListing, source, clock)) };
 }
 
-/** Reads the listings of a source from log and chain, without the lake, so that a service may run meanwhile. */
+/**
+ * Reads the listings of a source from the log and the segment files instead of the lake, so that a service may run at
+ * the same time: the newest record of each source id, and all records of the day.
+ */
 const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
     const newest = new Map<string, StandingListing & { at: string }>();
@@ -251,8 +258,8 @@ const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> 
 });
 
 /**
- * Returns the payee addresses, in lower case, that 402s of an endpoint ever named; none if the record lacks the
- * endpoint.
+ * Returns the payee addresses, in lower case, that 402s of an endpoint ever named; none if the endpoint is not in the
+ * record.
  */
 const payTosFromLog =
   (reading: LogHistoryReader) =>

@@ -14,8 +14,8 @@ import { withOpen } from "./files.ts";
 import { printStatus, type RoleOptions } from "./report.ts";
 
 /**
- * Writes the first log line of a role: its name and its settings, without secrets and without addresses that may
- * contain a key.
+ * Writes the first log line of a role: the role's name and the settings, without secrets and without addresses that
+ * may contain a key.
  */
 export function logStart(
   logger: Pick<Logger, "info">,
@@ -37,9 +37,9 @@ export function logStart(
 }
 
 /**
- * Opens the status listener of a role that has no other listener, logs its start and prints the address, for the
- * duration of the work. With `--once` nothing listens. @param first the work that must succeed once before the role
- * counts as started
+ * Runs `work` for a role that has no other HTTP listener. Logs the start, opens the status listener (/health and
+ * /metrics) and prints its address; closes it after the work. With `--once` nothing listens.
+ * @param first the job that must succeed once before /health reports the role as started
  */
 export function withStatus<T>(
   config: Config,
@@ -55,7 +55,10 @@ export function withStatus<T>(
   });
 }
 
-/** Adds the jobs of a machine with all roles to /health. Such a machine is the only publisher. */
+/**
+ * Makes /health report the jobs of a machine with all roles, and how far its lake is behind the log. The machine is
+ * the only publisher, so the metric of the active publisher is set to 1.
+ */
 export function watchMachine(
   pulse: Pulse,
   { log, ingest, metrics }: { log: Pick<Log, "bounds" | "partitions">; ingest: Ingest; metrics: Metrics },

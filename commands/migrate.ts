@@ -13,7 +13,7 @@ import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** The result of migrating one data format. */
+/** The result for one kind of data: `what` was migrated, and what the migration `did`. */
 interface Migrated {
   what: string;
   did: string;
@@ -38,7 +38,8 @@ export async function migrate(config: Config, options: OptionsOf<"migrate">): Pr
           : `converted from format ${oldFormat} to ${LOG_FORMAT}`;
     results.push({ what: "log", did: outcome });
   }
-  // The stores are opened before the lake is deleted, so that stores that do not belong to the log fail here.
+  // The stores are opened before the lake is deleted: if they do not belong to the log, the command fails before it
+  // deletes anything.
   await withOpen(openOwnerParts(config, systemClock), async (parts) => {
     results.push({ what: "private store", did: `of log ${parts.log.id}` });
     results.push({ what: "lake", did: await migrateLake(config, parts, options) });
@@ -54,7 +55,7 @@ async function migrateLake(
 ): Promise<string> {
   const oldFormat = await deleteLakeOfOtherForm(config, false);
   if (oldFormat === null) return "unchanged";
-  // In a cluster each owner and observer loads its share itself.
+  // In a cluster each owner and each observer loads its share of the records into its own lake.
   if (config.log !== null) return "deleted: each role loads its share of the segments when it starts";
   const trust = trustOf(originOf(config.base_url), parts.ring, systemClock.now());
   const readArchive = () => readArchiveFold(parts.publicStore, trust);

@@ -18,7 +18,7 @@ import { stopwatch } from "./report.ts";
 import { keysOf, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Largest value of --width, to limit the load on the source. */
+/** Largest number of objects that are fetched at once (--width), to limit the load on the source. */
 const MAX_WIDTH = 64;
 /** Interval between progress lines when stderr is not a terminal, ms. */
 const PROGRESS_INTERVAL_MS = 5_000;
@@ -26,8 +26,8 @@ const PROGRESS_INTERVAL_MS = 5_000;
 const MAX_PRINTED_OBJECTS = 10;
 
 /**
- * `touchstone mirror`: copies the record once, or repeatedly until stopped. The copy is in `<dir>/public`, the last
- * proven tree head in `<dir>/state`, unfinished objects in `<dir>/parts`.
+ * `touchstone mirror`: copies a public record once, or repeatedly until stopped. The copy is in `<dir>/public`, the
+ * last verified tree head in `<dir>/state`, and partly fetched objects are in `<dir>/parts`.
  * @throws Failure `missing` if the log is complete, but other objects are missing; the errors of a run
  */
 export async function mirror(
@@ -86,7 +86,7 @@ async function follow(run: MirrorOptions, everySeconds: number, printRun: (done:
   }
 }
 
-/** Formats the repairs of a run with --verify. */
+/** Formats what a run with --verify repaired; no line if the run did not verify. */
 function repairLines({ mended }: MirrorSummary): string[] {
   if (!mended) return [];
   if (mended.length === 0) return ["everything in the copy is intact"];
@@ -111,22 +111,22 @@ export function linesOf(summary: MirrorSummary, folder: string, tookS?: number):
   ];
 }
 
-/** A mirror's folder that this process holds a lock on. */
+/** An opened folder of a mirror, locked for this process. */
 interface MirrorFolder {
   dir: string;
-  /** The copy, in `public`. */
+  /** The copy of the record, in `<dir>/public`. */
   publicStore: Store;
-  /** The tree head that was proven last, in `state`. */
+  /** The last verified tree head, in `<dir>/state`. */
   stateStore: Store;
-  /** Parts of large objects that are not completely fetched yet. */
+  /** Folder for the fetched parts of large objects that are not complete yet. */
   partsDir: string;
-  /** Releases the lock. Deletes the folder if this run created it and proved nothing. */
+  /** Releases the lock. If this run verified nothing, deletes the files and folders that it created. */
   close(): Promise<void>;
 }
 
 const exists = (path: string): Promise<boolean> => stat(path).then(Boolean, () => false);
 
-/** Returns the folder of a mirror, also from the name of its `public` folder. */
+/** Returns the path of a mirror's folder, given that path or the path of its `public` folder. */
 async function mirrorDir(name: string): Promise<string> {
   const path = resolve(name);
   const isPublic = basename(path) === "public" && (await exists(join(dirname(path), "state")));
@@ -134,8 +134,8 @@ async function mirrorDir(name: string): Promise<string> {
 }
 
 /**
- * Opens a mirror's folder for writing, and creates it if absent. Only one process at a time may write to a folder; a
- * replica that serves from it counts as one.
+ * Opens a mirror's folder for writing, and creates it if absent. Only one process at a time may write to a folder. A
+ * replica that serves from the folder holds the same lock.
  * @throws MirrorBusy at once, if another process holds the lock
  */
 export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
@@ -153,7 +153,7 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   const stateStore = await openDirectoryStore(join(dir, "state"));
   const close = async () => {
     const state = new MirrorState(stateStore);
-    // A state that cannot be read also shows that the folder is not new. The run has reported the damage.
+    // If the state cannot be read, the folder is not new and must stay. The run has reported the damage.
     const isKept = await Promise.all([state.readCommit(), state.readPending(), publicStore.head(CHECKPOINT)]).then(
       (storedStates) => storedStates.some((one) => one !== null),
       () => true,

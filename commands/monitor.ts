@@ -23,9 +23,9 @@ import type { OptionsOf } from "./table.ts";
 
 /** Longest pause between two rounds, seconds. */
 const MAX_PAUSE_S = 86_400;
-/** Largest number of sources, and of peers: each is asked in every round. */
+/** Largest number of sources, and of peers (other monitors), since each gets requests in every round. */
 const MAX_ADDRESSES = 16;
-/** Limits of the requests to an http source. A source that fails is asked again in the next round. */
+/** Limits of the requests to an http source. A source that fails gets new requests in the next round. */
 const SOURCE_LIMITS = { tries: 2, answerMs: 30_000 } as const;
 
 type MonitorOptions = OptionsOf<"monitor"> & { settings: () => Config };
@@ -44,7 +44,11 @@ class OpenResources {
   }
 }
 
-/** Opens the receiver of notices. Like the service's notices, these are not sent to private networks. @throws Failure */
+/**
+ * Opens the webhook to which notices are posted. Like the notices of the service, they are never sent to private
+ * networks.
+ * @throws Failure
+ */
 function openWebhook(url: string, settings: Config, resources: OpenResources): Webhook {
   const { allow_loopback: allowLoopback, ports, monitor } = settings;
   // The operator chose this address, so its port is allowed.
@@ -55,7 +59,10 @@ function openWebhook(url: string, settings: Config, resources: OpenResources): W
   return new Webhook(url, { egress, clock: systemClock, secret: monitor.webhook_secret });
 }
 
-/** Locks the folder for this process. @throws Failure `busy` at once, if another process holds the lock */
+/**
+ * Creates the monitor's folder if absent, and locks it for this process.
+ * @throws Failure `busy` at once, if another process holds the lock
+ */
 function lockFolder(dir: string, resources: OpenResources): void {
   createPrivateFolder(dir);
   const keeper = openProcessLock(join(dir, "keeper.sqlite"));
@@ -64,7 +71,7 @@ function lockFolder(dir: string, resources: OpenResources): void {
     throw new Failure("busy", `another process keeps ${dir}: stop it first`, { retriable: true });
 }
 
-/** Opens a monitor with the options of the command line. @throws Failure */
+/** Opens a monitor with the sources and the options of the command line. @throws Failure */
 async function openMonitor(
   dir: string,
   sourceNames: readonly string[],
@@ -104,7 +111,7 @@ export function noticeLine(notice: Record<string, unknown>, dir: string): string
   return `${at}  ${capability_id}  ${url ?? "not listed"}  ${says}  (leaf ${leaf}; ${[names].flat().join(", ")})`;
 }
 
-/** Formats which endpoint a new name refers to, in one line. */
+/** Formats, in one line, an endpoint to which newly watched names (an id, a payee address or a domain) refer. */
 export const foundNameLine = ({ capability_id, url, listed, card, took_the_money, names }: FoundName): string =>
   [
     `watching ${capability_id}  ${url ?? "no listing yet"}${listed ? "" : " (not listed)"}`,
@@ -115,7 +122,10 @@ export const foundNameLine = ({ capability_id, url, listed, card, took_the_money
 
 const faultFacts = ({ code, message }: Failure) => ({ code, says: message });
 
-/** Prints rounds: a fault only in the first of consecutive rounds that have it, and the tree head when it changes. */
+/**
+ * Prints the results of rounds: a fault only in the first of consecutive rounds that have it, and the tree head only
+ * when it changes.
+ */
 class Report {
   #reportedFaults = new Set<string>();
   #lastSize = -1;
@@ -129,7 +139,8 @@ class Report {
     const { options } = this;
     for (const one of found) print(options, { type: "monitor.found", ...one }, [foundNameLine(one)]);
     const problems = [...faults, ...warnings];
-    // Times and ages at the end of a message change from round to round.
+    // Faults are compared by the beginning of their message, since times and ages at its end change from round to
+    // round.
     const keyOf = ({ code, message }: Failure) => `${code} ${message.slice(0, 60)}`;
     const newProblems = problems.filter((fault) => !this.#reportedFaults.has(keyOf(fault)));
     this.#reportedFaults = new Set(problems.map(keyOf));
@@ -152,8 +163,8 @@ class Report {
 }
 
 /**
- * `touchstone monitor`: follows a log at several addresses, with other monitors, and reports what changed for the
- * watched names; docs/monitor.md.
+ * `touchstone monitor`: follows one log at several addresses, exchanges checkpoints with other monitors, and reports
+ * what changed for the watched names; docs/monitor.md.
  * @throws Failure that ended the round: `fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`,
  * `untold`, `changed`; `usage`, `unreadable`, `busy`, `record`, `port`
  */
@@ -179,7 +190,10 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
 
 const isForked = (state: Pick<MonitorState, "count">): boolean => state.count("forked") > 0;
 
-/** Runs rounds until stopped. A round under way is finished first, unless its sources take too long. */
+/**
+ * Runs rounds until stopped. A running round is finished first, unless its sources take longer than endInTime()
+ * allows.
+ */
 async function follow(
   monitor: Monitor,
   state: MonitorState,
@@ -202,7 +216,7 @@ async function follow(
     }
     while (!stop.signal.aborted) {
       report.printRound(await monitor.runRound());
-      // Only a stop may end a pause early.
+      // A stop ends the pause early, by an error that is ignored.
       await systemClock.sleep(every * 1_000, stop.signal).catch((error: unknown) => {
         if (!stop.signal.aborted) throw error;
       });

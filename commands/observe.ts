@@ -22,8 +22,8 @@ import { observeOnce, type Roles, withRoles } from "./roles.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone observe`: reads the catalogues, then makes the calls of today's plan that are due. With a cluster's log
- * it joins the group of observers and makes the calls for its share of the hosts.
+ * `touchstone observe`: reads the catalogues, then makes the calls of today's plan that are due. With the log of a
+ * cluster, it joins the group of observers and makes the calls to its share of the hosts.
  */
 export async function observe(config: Config, { listings, ...options }: OptionsOf<"observe">): Promise<void> {
   if (listings !== undefined) {
@@ -34,7 +34,10 @@ export async function observe(config: Config, { listings, ...options }: OptionsO
   await (config.log === null ? observeAlone(config, options) : observeShare(config, options));
 }
 
-/** Runs one observer for all hosts. It publishes the commitment to its own plan. */
+/**
+ * Runs one observer for all hosts. This process also publishes the commitment to the day's plan (a hash, which proves
+ * later that the plan was not changed).
+ */
 const observeAlone = (config: Config, options: RoleOptions): Promise<void> =>
   withRoles(
     config,
@@ -56,7 +59,7 @@ const observeUntilStopped = (config: Config, options: RoleOptions, { parts, role
     await schedule.stop();
   });
 
-/** Reports which partitions an observer has, and how far its memory is behind the log. */
+/** Reports to /health which partitions this observer has, and by how many records its lake is behind the log. */
 async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership: Ownership): Promise<void> {
   const { log, metrics } = parts;
   const heldPartitions = ownership.held();
@@ -67,7 +70,10 @@ async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership
   pulse.setFacts({ partitions: heldPartitions, generation: ownership.generation, lag });
 }
 
-/** Returns the jobs of an observer in a group. After each run of the job `follow` the observer reports its share. */
+/**
+ * Returns what the jobs of an observer in a group need. After each run of the job `follow`, which loads new records,
+ * the observer reports its share to /health.
+ */
 function observingParts(config: Config, openRoles: Roles, status: Status, ownership: Ownership): ObservingParts {
   const { parts, roles } = openRoles;
   const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
@@ -86,7 +92,7 @@ function observingParts(config: Config, openRoles: Roles, status: Status, owners
   };
 }
 
-/** Makes the calls of this observer's share that are due by now. */
+/** Makes the calls to this observer's share of the hosts that are due by now. */
 async function observeShareOnce(
   config: Config,
   { pipeline, observer }: Roles["roles"],
@@ -104,14 +110,14 @@ async function observeShareOnce(
 }
 
 /**
- * `touchstone observe` with a cluster's log: one of several observers. It holds the secret of the wallets but only
- * public keys, and reads the public store without credentials.
+ * Runs `touchstone observe` with the log of a cluster, as one of several observers. It has the secret of the wallets,
+ * but only the public keys of the record, and reads the public store without credentials.
  */
 async function observeShare(config: Config, options: RoleOptions): Promise<void> {
   const opened: { status: Status; ownership: Ownership }[] = [];
   const joinGroup = async ({ log, logger, clock, metrics }: Parts): Promise<Ownership> => {
     logStart(logger, config, "observe", ["follow", "observe"]);
-    // The lake is loaded later; until then /health reports that the role is starting.
+    // The lake is loaded after this; until then /health reports that the role is starting.
     const statusOptions = { role: "observe" as const, clock, metrics, listen: !options.once };
     const status = await openStatus(config, statusOptions, "follow");
     try {

@@ -8,27 +8,33 @@ import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 
-// Functions that open log, stores, keys and lake for one piece of work, and close them after it, also if it throws.
+// Functions that open log, stores, keys and lake (the DuckDB database of records) for one piece of work, and close
+// them after it, also if it throws.
 
-/** Opens the parts of one machine, creates keys if there are none, and closes the parts after the work. */
+/** Creates keys if there are none, opens log, stores and keys of this machine, runs the work, and closes them. */
 export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
   await makeKeysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), work);
 }
 
 /**
- * {@link withParts}, with the chain of commits and the lake, which one process at a time owns. @throws LakeBusy while a
- * service runs
+ * Like {@link withParts}, and also opens the lake and the ingest that loads it. One process at a time can open the
+ * lake.
+ * @throws LakeBusy while a service runs
  */
 export const withIngest = (config: Config, work: (opened: OpenIngest, parts: Parts) => Promise<void>): Promise<void> =>
   withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)));
 
-/** Reads log and chain without the lake, so it also works while a service runs. */
+/**
+ * Opens a reader of the record (the segment files, then the rest of the log) for the work. It does not open the lake,
+ * so it also works while a service runs.
+ */
 export const withReading = <T>(parts: Parts, work: (reading: LogHistoryReader) => Promise<T>): Promise<T> =>
   withOpen(LogHistoryReader.open({ log: parts.log, privateStore: parts.privateStore, lake: parts.config.lake }), work);
 
 /**
- * Like {@link withReading}, for an existing record. @throws Failure `unreadable` if there is none; nothing is created
+ * Like {@link withReading}, and opens log and stores too; they must exist already, and nothing is created.
+ * @throws Failure `unreadable` if there is no data folder
  */
 export async function withRecord(
   config: Config,
@@ -44,7 +50,7 @@ interface CommandResult {
   lines: string[];
 }
 
-/** {@link withRecord}, and prints the result of the work. */
+/** Like {@link withRecord}, and prints the result of the work. */
 export const withResult = (
   config: Config,
   json: boolean | undefined,

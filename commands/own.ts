@@ -27,7 +27,9 @@ type OwnerJobParts = OwnerParts & {
   status: Status;
 };
 
-/** One turn of an owner: it ingests and grades, and reports its lag. */
+/**
+ * Runs one turn of an owner: ingests and grades its partitions of the log, and reports how far it is behind the log.
+ */
 async function takeTurn({
   owner,
   log,
@@ -40,7 +42,7 @@ async function takeTurn({
 }: OwnerJobParts): Promise<void> {
   const { held, caps, rows, lines, run } = await owner.grade(clock.now());
   const lag = await measureLag(log, await ingest.positions(), held, metrics);
-  // Without partitions this turn has not used the log; this call throws if the log is down.
+  // An owner without partitions has not used the log in this turn. This request throws if the log is down.
   if (held.length === 0) await log.bounds("observations.paid", 0);
   const { generation } = ownership;
   status.pulse.setWaiting("being heard by the group of owners", !ownership.heard);
@@ -60,9 +62,9 @@ const OWNER_JOBS = jobsOf<"owner", OwnerJobParts>("owner", {
 });
 
 /**
- * `touchstone own`: ingests and grades the partitions that are assigned to this process: all of them with the embedded
- * log, its share of the consumer group with a cluster's. It holds no key. Any number of owners may run, and each may be
- * killed and replaced at any time.
+ * `touchstone own`: ingests and grades the partitions of the log that are assigned to this process: all of them with
+ * the embedded log, the share of this member of the consumer group with the log of a cluster. It has no private key.
+ * Any number of owners may run, and each may be killed and replaced at any time.
  */
 export async function own(config: Config, options: OptionsOf<"own">): Promise<void> {
   await checkAtStart(config, "own", options);
@@ -88,8 +90,8 @@ async function ownPartitions(
       const ownerParts = { ...common, publicStore, ingest, followed, ownership };
       const jobParts: OwnerJobParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
       ownership.onChange(async (_taken, lostPartitions) => {
-        // Lost partitions are removed from the lake before they are assigned to another owner. The next turn loads new
-        // ones.
+        // The records of lost partitions are removed from the lake before another owner gets the partitions. Records
+        // of new partitions are loaded in the next turn.
         if (lostPartitions.length > 0) await ingest.hold(ownership.held());
         forgetLag(lostPartitions, metrics);
       });

@@ -7,9 +7,9 @@ import { createPrivate } from "../infra/keys/files.ts";
 import type { PaidRequest } from "../serving/client/index.ts";
 
 /**
- * File with a signed payment, which exists until the outcome of the purchase is known. Sending the payment again refers
- * to the same order, so it is charged at most once. It can pay only the service that it names, at most the agreed
- * price.
+ * File with a signed payment, which exists until the outcome of the purchase is known. If the payment is sent again,
+ * the service finds the same order, so it is charged at most once. It can pay only the service that it names, at most
+ * the agreed price.
  */
 const PaymentFile = z.strictObject({
   schema: z.literal("touchstone.payment.v1"),
@@ -17,10 +17,11 @@ const PaymentFile = z.strictObject({
   endpoint: z.string(),
   /** Address of the service. */
   service: z.string(),
+  /** The wallet that pays: its address, and a description for people. */
   payer: z.object({ address: z.string(), says: z.string() }),
   /** File to which the answer is written; null: it is printed. */
   save: z.string().nullable(),
-  /** The request with its payment; the body in base64. */
+  /** The request with the payment in a header; its body in base64. */
   paid: z.strictObject({
     url: z.string(),
     method: z.string(),
@@ -30,23 +31,26 @@ const PaymentFile = z.strictObject({
 });
 export type PaymentFile = z.infer<typeof PaymentFile>;
 
-/** Headers that hold a payment (x402 version 2 and 1). */
+/** Names of the headers that hold a payment (x402 versions 2 and 1). */
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 
-/** Returns the name of the file: beside the answer's file, or in the current folder with the payment's hash. */
+/**
+ * Returns the path of the payment file: beside the answer's file if that is given, else in the current folder, named
+ * by the hash of the payment.
+ */
 const paymentFileName = (save: string | undefined, payment: string): string =>
   save === undefined ? `payment_${sha256hex(payment).slice(0, 16)}.json` : `${save}.payment.json`;
 
-/** Returns the payment file beside an answer's file, if it exists; null if not. */
+/** Returns the path of the payment file beside an answer's file, or null if it does not exist. */
 export const existingPaymentFile = (save: string): string | null => {
   const file = paymentFileName(save, "");
   return existsSync(file) ? file : null;
 };
 
 /**
- * Returns a fetch that writes a request with a payment to a file (mode 0600, durable) before it sends the request.
- * After a crash `touchstone resume` sends it again from the file.
- * @param onSaved called with the name of the file
+ * Returns a fetch that writes a request with a payment to a file (mode 0600, synced to disk) before it sends the
+ * request. After a crash `touchstone resume` sends the request again from the file.
+ * @param onSaved called with the path of the file
  * @throws Failure `already` if the file exists; then nothing is sent
  */
 export const createSavingFetch =

@@ -14,12 +14,18 @@ import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** What is published about a day's plan: the commitment, and the salt once the day is over. */
+/**
+ * What is published about the plan of a day (which endpoints are called, and when): before the day a commitment, and
+ * after it the salt from which the times of the calls follow.
+ */
 export interface PublishedPlan {
+  /** sha256 of the salt, as hex. */
   salt_hash: string;
+  /** Merkle root over the ids of the covered endpoints, those that get paid calls. */
   covered_root: string;
+  /** Number of covered endpoints. */
   covered: number;
-  /** 32 bytes as hex, or null while the day is not over. */
+  /** The salt, 32 bytes as hex; null while the day is not over. */
   salt: string | null;
 }
 
@@ -27,8 +33,8 @@ const isSameCall = (a: PlannedCall, b: PlannedCall): boolean =>
   a.block === b.block && a.minute === b.minute && a.kind === b.kind && a.blind === b.blind;
 
 /**
- * Do an endpoint's calls follow from the salt? A plan that was made during the day lacks the calls that were due
- * before.
+ * Are the planned calls of an endpoint those that are drawn from the salt? A plan that was made during the day lacks
+ * the calls that were due before that moment.
  */
 function followsFromSalt(calls: readonly PlannedCall[], drawnCalls: readonly PlannedCall[]): boolean {
   const firstIndex = drawnCalls.findIndex((call) => calls[0] !== undefined && isSameCall(call, calls[0]));
@@ -42,7 +48,8 @@ function followsFromSalt(calls: readonly PlannedCall[], drawnCalls: readonly Pla
 
 /**
  * Compares a day's plan with its published commitment. The times of the calls can be checked only once the salt is
- * published. @returns the differences, one sentence each
+ * published.
+ * @returns the differences, one sentence each
  */
 export function checkPlan(plan: DayPlan, commitment: PublishedPlan): string[] {
   const differences: string[] = [];
@@ -64,7 +71,10 @@ export function checkPlan(plan: DayPlan, commitment: PublishedPlan): string[] {
   return differences;
 }
 
-/** Reads the day's commitment and its salt from the proven log. */
+/**
+ * Reads the commitment to a day's plan, and the salt, from the public log, whose proofs it verifies; null if there is
+ * none.
+ */
 async function readCommitment({ config, keys, publicStore }: Parts, day: string): Promise<PublishedPlan | null> {
   const trust = trustOf(originOf(config.base_url), keys.ring, systemClock.now());
   const head = await readCheckpoint(publicStore, trust);

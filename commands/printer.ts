@@ -3,16 +3,16 @@ import { toPrintable, toPrintableJson } from "../infra/printable.ts";
 import { redact } from "../infra/secrets.ts";
 
 /**
- * The only file that writes to stdout and stderr for a command (infra/telemetry writes a role's logs). Sellers,
- * catalogues and copies of a record choose much of what is printed, so every line is cleaned here, and only this file
- * ends a line.
+ * The only file that writes to stdout and stderr for a command (infra/telemetry writes a role's logs). Much of the
+ * printed text comes from sellers, catalogues and copies of a record. So every line is cleaned of control characters
+ * here, and only this file ends a line.
  */
 
 let wasStdoutUsed = false;
 
 /**
- * Reports whether something was printed on stdout. A failure is then not printed there as JSON too, since a script
- * expects one JSON value.
+ * Reports whether something was printed on stdout. If so, a later failure is not also printed there as JSON, since a
+ * script expects one JSON value.
  */
 export const hasPrintedToStdout = (): boolean => wasStdoutUsed;
 
@@ -36,8 +36,8 @@ export const printLines = (lines: Lines): void => writeOut(textOf(lines));
 export const printJson = (value: unknown): void => printJsonText(JSON.stringify(value));
 
 /**
- * Prints JSON text from another source unchanged, so that a script can compare it with the signed bytes. The caller
- * must have parsed it.
+ * Prints JSON text that was received, unchanged, so that a script can verify its signature. The caller must have
+ * parsed it.
  */
 export const printJsonText = (json: string): void => writeOut(`${toPrintableJson(json)}\n`);
 
@@ -49,16 +49,19 @@ export const print = ({ json }: { json?: boolean }, facts: unknown, lines: reado
 export const say = (lines: Lines): void => void process.stderr.write(redact(textOf(lines)));
 
 /**
- * Prints an error message on stderr. Further lines of the message are indented, since a stranger's text could otherwise
- * look like a line of this program.
+ * Prints an error message on stderr. Further lines of the message are indented, since received text in it could
+ * otherwise look like a line of this program.
  */
 export const sayError = (text: string): void =>
   say(text.split("\n").map((line, i) => (i === 0 ? line : line.replace(/^(?! {2})/, "  "))));
 
-/** `\r`: to the line's beginning; `CSI K`: erase to its end (ECMA-48 section 8.3.41). */
+/**
+ * Terminal codes that erase the current line. `\r` moves to its beginning, `CSI K` erases to its end (ECMA-48 section
+ * 8.3.41).
+ */
 const ERASE_LINE = "\r\x1b[K";
 
-/** Pause between two writes on a terminal, ms. */
+/** Shortest time between two updates of a progress line on a terminal, ms. */
 const REDRAW_MS = 50;
 
 /** Progress on stderr: one line that is rewritten on a terminal; elsewhere a new line from time to time, or none. */
@@ -79,8 +82,9 @@ export class ProgressLine {
   }
 
   /**
-   * {@link show}, at most every 50 ms; without a terminal a new line every `everyMs`.
-   * @param last true: shows the text in any case
+   * Shows the text as {@link show} does, but at most every 50 ms. Without a terminal it prints a new line, at most one
+   * every `everyMs`.
+   * @param last true for the last text, which is always shown
    */
   showAtTimes(text: string, everyMs: number, last: boolean): void {
     const now = systemClock.monotonic();
@@ -90,7 +94,7 @@ export class ProgressLine {
     else say(text);
   }
 
-  /** Ends the line. @param keepsText true: leaves its text; false: removes it */
+  /** Ends the progress line. @param keepsText true: its text stays on the terminal; false: it is erased */
   end(keepsText = false): void {
     if (this.#isLineOpen) process.stderr.write(keepsText ? "\n" : ERASE_LINE);
     this.#isLineOpen = false;
@@ -101,8 +105,8 @@ export class ProgressLine {
 export const canAsk = (): boolean => process.stdin.isTTY === true && process.stderr.isTTY === true;
 
 /**
- * Opens a dialogue with the person at the terminal, on stderr. `ask` returns the typed line, trimmed; null at the end
- * of the input. Close the dialogue, or the process waits for further lines.
+ * Opens a dialogue with the person at the terminal, on stderr. `ask` returns the typed line, trimmed, or null at the
+ * end of the input. The caller must close the dialogue, or the process waits for further lines.
  */
 export async function openDialogue(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
   const { createInterface } = await import("node:readline/promises");

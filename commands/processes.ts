@@ -7,14 +7,14 @@ import { EXIT, onStopSignal } from "./exit.ts";
 const PAUSE_MS = 200;
 /** Longest pause before a dead process is replaced, ms. */
 const MAX_PAUSE_MS = 30_000;
-/** A process that lived at least this long did not fail at its start. */
+/** Age of a process, ms, before which its end counts as a failure at its start. */
 const EARLY_DEATH_MS = 10_000;
 
 /**
- * Runs `work` in `n` processes that share one listening port, and replaces each that dies. They share a socket that the
- * first process opens, since Node supports SO_REUSEPORT only from 22.12 on. If a process ends before any has listened,
- * all end with its exit code, since the others would fail for the same reason. SIGTERM is passed on to every process,
- * which ends after the requests in progress.
+ * Runs `work` in `n` processes that share one listening port, and replaces each process that ends. They share a socket
+ * that the first process opens, since Node supports SO_REUSEPORT only from 22.12 on. If a process ends before any of
+ * them has listened, all end with its exit code, since the others would fail for the same reason. SIGTERM is passed on
+ * to every process, which ends after the requests in progress.
  * @param envOf returns the environment variables of the k-th process, from 0, and of its replacements
  */
 export async function runInProcesses(
@@ -25,13 +25,13 @@ export async function runInProcesses(
   if (n <= 1) return work();
   if (cluster.isWorker) {
     await work();
-    // The channel to the first process would keep this one alive.
+    // An open channel to the first process would keep this process alive.
     cluster.worker?.disconnect();
     return;
   }
-  // Each process accepts connections itself. When one dies, the others accept the waiting connections, and the kernel
-  // resets those that it had accepted. If the first process distributed connections, one that it sent to a dying
-  // process would never be answered.
+  // Each process accepts connections itself. When one ends, the others accept the waiting connections, and the kernel
+  // resets those that the ended process had accepted. If the first process distributed the connections instead, a
+  // connection that it sent to an ending process would never be answered.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   const logger = createLogger("warn");
   const pause = new AbortController();

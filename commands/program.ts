@@ -4,7 +4,9 @@ import { EXIT, EXIT_MEANINGS, type ExitName } from "./exit.ts";
 import type { ArgsOfRow, CommandRow, OptionRow } from "./row.ts";
 import { COMMANDS, GROUPS, type OptionsOf, type Words } from "./table.ts";
 
-/** What a row's `opens` adds to the options of its function. */
+/**
+ * Options that the function of a command gets besides those of the command line, by `opens` in its row of the table.
+ */
 interface OpenedOptions {
   settings: unknown;
   market: { worldScript: string };
@@ -15,12 +17,15 @@ interface OpenedOptions {
 type OpensOf<Row> = Row extends { opens: keyof OpenedOptions & infer Opens } ? Opens : "settings";
 type FirstArgumentOf<Opens> = Opens extends "settings" | "market" ? [Config] : [];
 
-/** Type of the function of a command, as its row describes it. */
+/** Type of the function that runs a command, derived from the command's row of the table. */
 type RunOf<W extends Words, Row = (typeof COMMANDS)[W], Opens = OpensOf<Row>> = (
   ...given: [...FirstArgumentOf<Opens>, ...ArgsOfRow<Row>, OptionsOf<W> & OpenedOptions[Opens & keyof OpenedOptions]]
 ) => unknown;
 
-/** Loads the file of a command only when the command is called, so that no command loads the packages of another. */
+/**
+ * Functions that load the code of a command. Each is called only when a user runs the command, so that no command
+ * loads the packages of another.
+ */
 const RUNNERS: { [W in Words]: () => Promise<RunOf<W>> } = {
   start: async () => (await import("./start.ts")).start,
   init: async () => (await import("./init.ts")).initCommand,
@@ -83,7 +88,7 @@ function parseUtcDay(text: string): string {
   return text;
 }
 
-/** Parsers of values, by the value's name in the flags or among the arguments. */
+/** Parsers for values of options and arguments, by the name of the value: `n` for `--width <n>`, `day` for `<day>`. */
 const VALUE_PARSERS: Record<string, (text: string) => unknown> = {
   n: parseWholeNumber,
   seconds: parseWholeNumber,
@@ -107,18 +112,18 @@ function createOption(flags: string, definition: string | OptionRow): Option {
   return row.repeated ? option.argParser(collect).default([]) : option;
 }
 
-/** All rows with their words. */
+/** All rows of the table, each with the words of its command, such as `wallets new`. */
 export const ROWS = Object.entries(COMMANDS) as [Words, CommandRow][];
 
-/** Examples of a command, as they run. */
+/** Returns the examples of a command as complete command lines. */
 export const examplesOf = (words: string, { examples = [""] }: CommandRow): string[] =>
   examples.map((rest) => `touchstone ${words} ${rest}`.trimEnd());
 
-/** Exit codes that a script may meet, in the order of their numbers. */
+/** Returns the names of all exit codes of a command, in the order of their numbers. */
 export const exitsOf = ({ exits }: CommandRow): ExitName[] =>
   [...new Set(["ok", "failed", "usage", ...exits] as const)].sort((a, b) => EXIT[a] - EXIT[b]);
 
-/** Returns the text below the options in `--help`. */
+/** Returns the text that `--help` prints below the options. */
 function helpAfterOptions(words: string, row: CommandRow): string {
   const codes = exitsOf(row).map((name) => `  ${`${EXIT[name]} ${name}`.padEnd(15)} ${EXIT_MEANINGS[name]}`);
   const examples = examplesOf(words, row).map((one) => `  ${one}`);
@@ -132,7 +137,7 @@ function helpAfterOptions(words: string, row: CommandRow): string {
 /** Returns a command and all its subcommands, recursively. */
 export const commandsOf = (command: Command): Command[] => [command, ...command.commands.flatMap(commandsOf)];
 
-/** Returns the settings that the options override, as environment variables. */
+/** Returns the settings that options of the command line override, as environment variables. */
 function settingsFromOptions({ options = {} }: CommandRow, command: Command): Record<string, string> {
   const settingEntries = Object.entries(options).flatMap(([flags, definition]) => {
     const value: unknown = command.opts()[new Option(flags).attributeName()];
@@ -144,15 +149,16 @@ function settingsFromOptions({ options = {} }: CommandRow, command: Command): Re
 
 /** What touchstone.ts passes to its commands. */
 interface CommandContext {
-  /** Reads the settings. @param overrides settings of the command line, as environment variables */
+  /** Reads the settings. @param overrides settings from options of the command line, as environment variables */
   settings(overrides?: Record<string, string>): Config;
-  /** The script of the demo's market. */
+  /** Path of the script that runs the demo's market. */
   worldScript: string;
 }
 
 async function run(words: Words, row: CommandRow, command: Command, context: CommandContext): Promise<void> {
   const work = (await RUNNERS[words]()) as (...given: unknown[]) => unknown;
-  // Commander assigns an option that a command shares with its subcommand to the command: `archive supersede --json`.
+  // For an option that both a command and its subcommand have, commander sets the value at the command, as with --json
+  // in `archive supersede --json`. So the options of both are read.
   const options = command.optsWithGlobals();
   const args = command.processedArgs;
   const { settings, worldScript } = context;
@@ -164,7 +170,7 @@ async function run(words: Words, row: CommandRow, command: Command, context: Com
   }
 }
 
-/** Adds the commands of the table to the program. In their help, required options are marked as such. */
+/** Adds the commands of the table to the program. The help marks required options with `(required)`. */
 export function addCommands(program: Command, context: CommandContext): void {
   const defaultHelp = new Help();
   const optionDescription = (option: Option): string =>

@@ -36,14 +36,17 @@ interface PublisherJobParts extends PublishingParts {
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
-  /** The status listener, and the size of the tree that was reported last. */
+  /** The status listener, and the size of the public log (number of leaves) that /health showed last. */
   status: Status & { treeSize: number };
 }
 
-/** Jobs that must succeed, besides `publish`, for an active publisher to be healthy. */
+/** Jobs, besides `publish`, that must succeed for /health to report an active publisher as healthy. */
 const ACTIVE_WORKS = ["checkpoint", "tables"];
 
-/** One turn: decides whether this publisher is the active one; if so, publishes the runs that are waiting. */
+/**
+ * Runs one turn: decides whether this publisher is the active one, and if so, publishes the results of finished grade
+ * runs.
+ */
 async function takeTurn(jobParts: PublisherJobParts): Promise<void> {
   const { publishing, publisher, standby, options, logger, metrics, status } = jobParts;
   const wasActive = standby.isActive;
@@ -53,11 +56,11 @@ async function takeTurn(jobParts: PublisherJobParts): Promise<void> {
   status.pulse.setRequired(...(isActive ? ACTIVE_WORKS : []));
   if (wasActive !== isActive)
     logger.warn({ active: isActive }, isActive ? "this publisher is active now" : "another publisher is active now");
-  // A waiting publisher follows the tree, so that it can take over at once.
+  // A waiting publisher keeps reading the public log, so that it can take over at once.
   if (!isActive) return publisher.follow();
   if (!wasActive) {
     await publishing.start(jobParts.keys.ring);
-    // The leaves that the tree already has were not published by this process.
+    // The leaves that the log has by now were not published by this process, so they are not reported as growth.
     status.treeSize = publisher.fold.size;
   }
   const result = await publishing.takeRuns();
@@ -65,7 +68,7 @@ async function takeTurn(jobParts: PublisherJobParts): Promise<void> {
   if (options.json && result.runs > 0) report(options, { ...result }, "");
 }
 
-/** Reports how many leaves there are, and when this publisher last saw them grow. */
+/** Reports to /health how many leaves the log has, and when this publisher last found more of them than before. */
 function reportGrowth({ publisher, clock, status }: PublisherJobParts): void {
   const { size } = publisher.fold;
   status.pulse.setFacts({ tree_size: size });
@@ -74,7 +77,7 @@ function reportGrowth({ publisher, clock, status }: PublisherJobParts): void {
   status.pulse.setFacts({ last_publication: rfc3339(clock.now()) });
 }
 
-/** Wraps a job that only the active publisher does. */
+/** Wraps a job, so that it does nothing while another publisher is active. */
 const whenActive = (work: (jobParts: PublisherJobParts) => Promise<unknown>) => async (all: PublisherJobParts) =>
   all.standby.isActive ? work(all) : undefined;
 
@@ -91,13 +94,13 @@ const PUBLISHER_JOBS = jobsOf<"publisher", PublisherJobParts>("publisher", {
 });
 
 /**
- * `touchstone publish`: writes the public tree. It publishes the runs of the owners, and the names of their tables,
- * charts and evidence; it has no lake. Any number of publishers may run: one is active, the others wait, and one of
- * them takes over when the checkpoint no longer changes.
+ * `touchstone publish`: writes the public log, a Merkle tree. It publishes the grade runs of the owners, and lists the
+ * tables, charts and evidence files that the owners wrote; it opens no lake. Any number of publishers may run: one is
+ * active, the others wait, and one of them takes over when the checkpoint no longer changes.
  */
 export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
   await checkAtStart(config, "publish", options);
-  // Machines with a shared log need the same keys, which an operator copies. So no role creates keys there.
+  // Machines with a shared log need the same keys, which an operator copies to them, so no role creates keys there.
   if (config.log === null) await makeKeysFor(config, systemClock.now());
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
   await withOpen(openPublisherParts(config, systemClock), (parts) =>
@@ -145,7 +148,9 @@ function publisherOf(
   };
 }
 
-/** Returns where archive files are stored, who signs them, and a temporary DuckDB that makes them. */
+/**
+ * Returns the parts with which archive files are made: the store, the signing key, the clock, and a temporary DuckDB.
+ */
 function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">): Filing {
   const { memory_limit: memoryLimit, threads } = config.lake;
   const settings = { memoryLimit, threads, init: ["tables/settings", "tables/rules"].map(sql), readers: 1 };
@@ -157,7 +162,8 @@ function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "pub
 }
 
 /**
- * One turn with --once, also while another publisher is active: the tree's generation decides which of the two writes.
+ * Runs every job once (--once), even while another publisher is active. Both may try to write the next version of the
+ * tree; only one of them succeeds.
  */
 async function publishOnce({
   publishing,

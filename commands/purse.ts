@@ -14,9 +14,12 @@ import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { payBy } from "../serving/client/index.ts";
 import { isAlive, readWorld } from "./world.ts";
 
-/** Name of the secret from which the demo's purse is derived, and of its folder inside the market's folder. */
+/**
+ * Name of the secret from which the wallet of the demo's user (the purse) is derived, and of the folder of that secret
+ * inside the market's folder.
+ */
 const PURSE_SECRET = "purse";
-/** Amount to which the demo's purse is filled once it holds less than half of it, in micro-units: 10 USDC. */
+/** Amount to which the demo's purse is filled whenever it holds less than half of it, in micro-units: 10 USDC. */
 const FULL_MICRO = 10_000_000n;
 
 /** The wallet from which the user of the command line pays. */
@@ -24,14 +27,14 @@ export interface Purse {
   address: string;
   /** Description of the wallet, for a person. */
   says: string;
-  /** Networks on which it pays, as the official x402 client writes them. */
+  /** Networks on which the wallet pays, in the notation of the official x402 client. */
   networks: `${string}:${string}`;
   wallet: Wallet;
 }
 
 /**
- * Opens the wallet of a key file, which only its owner may be able to read. Without a key file it opens the demo's
- * purse, whose money is minted on the local chain of the demo in this data folder.
+ * Opens the wallet of a key file, which nobody but its owner may be able to read. Without a key file it opens the
+ * demo's purse, whose money is minted on the local chain of the demo in this data folder.
  * @throws Failure `keys`; `wallet` if there is neither a key file nor a demo; `chain` if the demo is not running
  */
 export async function openPurse(config: Config, keyFile: string | undefined): Promise<Purse> {
@@ -57,7 +60,8 @@ export async function openPurse(config: Config, keyFile: string | undefined): Pr
 }
 
 /**
- * Returns a fetch that pays a 402 once, by the official client. @param most largest amount of one payment, in dollars
+ * Returns a fetch that pays a 402 once, with the official x402 client.
+ * @param most largest amount of one payment, in dollars; `escrow` true: pay into escrow instead of on delivery
  */
 export function createPayingFetch(
   { wallet, networks }: Purse,

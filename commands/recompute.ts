@@ -7,7 +7,7 @@ import { stopwatch } from "./report.ts";
 import { openRecord, type RecordOptions } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Parses the argument: `all`, a capability id or a url. @throws Failure `usage` */
+/** Parses the argument that selects the cards: `all`, a capability id or a url. @throws Failure `usage` */
 function parseTarget(endpoint: string) {
   if (endpoint === "all") return "all" as const;
   if (isId("cap", endpoint)) return { cap: endpoint };
@@ -16,8 +16,8 @@ function parseTarget(endpoint: string) {
 }
 
 /**
- * Formats the verdict on a card as one line; for a difference, two more lines with the recomputed and the published
- * value.
+ * Formats the verdict on a card (a published grade) as one line. If the card differs, two more lines have the
+ * recomputed and the published value.
  */
 export function linesOf({ verdict, leaf, computed_at, tier, band, says, difference }: CardVerdict): string[] {
   const line = `${verdict.padEnd(7)} leaf ${leaf}  ${computed_at}  ${tier} ${band}`;
@@ -27,8 +27,8 @@ export function linesOf({ verdict, leaf, computed_at, tier, band, says, differen
 }
 
 /**
- * `touchstone recompute`: recomputes the cards of one endpoint, or of all, from public files without a database, and
- * compares them with the published ones; docs/evidence.md.
+ * `touchstone recompute`: computes the cards of one endpoint, or of all, again from public files without a database,
+ * and compares them with the published ones; docs/evidence.md.
  * @throws Failure `differs` or `nothing`; the errors of `recompute`
  */
 export async function recomputeCommand(

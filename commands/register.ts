@@ -12,7 +12,7 @@ import {
 import { ProgressLine, print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Reasons for which a row is refused, for people. */
+/** Reasons for which a row of an imported file is refused, as text for people. */
 const REASONS: Readonly<Record<RefusedRows["reason"], string>> = {
   no_row: "not a row of this table",
   no_lei: "no LEI: not 18 letters and digits and two check digits",
@@ -78,8 +78,9 @@ export async function importCommand(
 const samplePath = (name: string): string => join(import.meta.dirname, `../fixtures/register/${name}.csv`);
 
 /**
- * Imports the demo's register, a sample of 54 companies with some of their parents, into a data folder that has none.
- * Without the sample's files, as in an image, it does nothing, and the lookup is neither sold nor advertised.
+ * Imports the demo's register, a sample of 54 companies with some of their parents, into a data folder that has no
+ * register. Without the sample's files, as in a container image, it does nothing, and the lookup of companies is
+ * neither sold nor advertised.
  */
 export async function importSample(config: Config): Promise<void> {
   const registerFile = registerPath(config.data_dir);

@@ -21,19 +21,22 @@ import { openServing } from "./serving-tier.ts";
 import { keysOf } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** `from`: address, folder or bucket of the record. `mirror`: folder of the mirror; processes of a machine may share it. */
+/**
+ * `from`: address, folder or bucket of the public record. `mirror`: folder of the copy, which all processes of a
+ * machine may share.
+ */
 type ReplicaOptions = Pick<OptionsOf<"serve">, "mirror" | "witnessPolicy" | "maxAge" | "json"> & { from: string };
 
-/** Returns the verifier keys of log and witness that are current in this machine's keyring. */
+/** Returns the verifier keys of log and witness that are valid now according to this machine's keyring. */
 function verifierKeysOf(ring: Keyring, origin: string, now: Date): GivenKeys {
   const { log, witness } = trustOf(origin, ring, now);
   return { log: formatVkey(log, ED25519), ...(witness ? { witness: formatVkey(witness, COSIGNATURE) } : {}) };
 }
 
 /**
- * `touchstone serve --from`: serves from a mirror. The replica has a keyring and the answers key, copies and proves the
- * public record, and answers from its own copy. It appends asks and disputes to the log that the settings name; without
- * one it refuses them.
+ * `touchstone serve --from`: serves from a mirror. The replica has the public keys and the private key for answers; it
+ * copies the public record, verifies it, and answers from its own copy. It appends asks (requests to probe a url) and
+ * disputes to the log that the settings name; without a log it refuses them.
  * @throws Failure `keys`, `usage`, `port`; Rollback, Forked, Unproven if the source's first tree head is not proven
  */
 export async function serveReplica(

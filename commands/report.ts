@@ -3,13 +3,16 @@ import { toPrintable } from "../infra/printable.ts";
 import { untilStopped } from "./exit.ts";
 import { print } from "./printer.ts";
 
-/** Options of every role. */
+/** Options of every command that runs a role. */
 export interface RoleOptions {
   once?: boolean;
   json?: boolean;
 }
 
-/** Returns a function that returns the seconds since this call. @param decimals to which they are rounded */
+/**
+ * Starts a stopwatch: returns a function that returns the seconds since then.
+ * @param decimals number of decimals to which the seconds are rounded
+ */
 export function stopwatch(decimals = 2): () => number {
   const startedAt = systemClock.monotonic();
   return () => Number(((systemClock.monotonic() - startedAt) / 1000).toFixed(decimals));
@@ -44,13 +47,13 @@ export function printServing(
   printStatus(status, options);
 }
 
-/** Prints the result of a turn: JSON for a script; for people names with values, and the next command. */
+/** Prints the result of one turn of a role: JSON for a script; for people, names with values, and the next command. */
 export function report(options: RoleOptions, facts: Record<string, unknown>, next: string): void {
   const words = Object.entries(facts).flatMap(([name, value]) => (isEmpty(value) ? [] : [`${name} ${textOf(value)}`]));
   print(options, facts, [words.join(", ") || "nothing was due", `next: ${next}`]);
 }
 
-/** Is the value left out for people: null, zero or empty? */
+/** Is the value null, zero or empty? Then it is left out in the output for people. */
 const isEmpty = (value: unknown): boolean =>
   value === null ||
   value === 0 ||
@@ -65,7 +68,7 @@ const textOf = (value: unknown): string => {
     .join(" ");
 };
 
-/** Does the work once with --once, else every `seconds` until a stop signal. */
+/** Runs `work` once with --once; otherwise again and again, with a pause of `seconds`, until a stop signal. */
 export async function repeat(options: RoleOptions, seconds: number, work: () => Promise<void>): Promise<void> {
   let isStopped = false;
   const stopPromise = untilStopped().then(() => {

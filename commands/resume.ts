@@ -8,7 +8,7 @@ import { readPaymentFile } from "./payment-file.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone resume`: sends a payment that `buy` saved again, unchanged, and completes that purchase as `buy` would
+ * `touchstone resume`: sends again, unchanged, a payment that `buy` saved, and completes that purchase as `buy` would
  * have.
  * @throws Failure as `buy` does, and `unreadable`
  */

@@ -23,8 +23,8 @@ export interface Roles {
 }
 
 /**
- * Opens the wallets of the folder, which an operator funds; with the setting `wallets.mint`, wallets that mint their
- * money, which works only on a local chain.
+ * Opens the wallets in the wallet folder, which an operator funds. With the setting `wallets.mint`, it opens wallets
+ * that mint their own money, which works only on a local chain.
  */
 async function openWallets(
   parts: Parts,
@@ -61,8 +61,9 @@ const watchFolderWallets = (
   });
 
 /**
- * Opens all roles for one piece of work, and closes them after it. One process at a time owns the lake.
- * @param ownershipOf with a cluster's log: joins the group of observers
+ * Opens all roles for one piece of work, and closes them after it. They include the lake, which one process at a time
+ * can open.
+ * @param ownershipOf with the log of a cluster: joins the group of observers, and returns this observer's share
  * @param watched true: reads the balances of the wallets every few minutes during the work
  * @throws Failure `network` if a chain differs from the settings
  */
@@ -74,7 +75,7 @@ export async function withRoles<T>(
 ): Promise<T> {
   const networks = paidNetworks(config);
   const warnings = await requireNetworks(networks);
-  // Machines with a shared log need the same keys, which an operator copies. So no role creates keys there.
+  // Machines with a shared log need the same keys, which an operator copies to them, so no role creates keys there.
   if (!ownershipOf) await makeKeysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of warnings) parts.logger.warn({ check: name, todo }, says);
@@ -98,7 +99,7 @@ export async function withRoles<T>(
   });
 }
 
-/** One turn of an observer that is alone: reads the catalogues, then makes the calls of today's plan that are due. */
+/** Runs one turn of a single observer: reads the catalogues, then makes the calls of today's plan that are due. */
 export async function observeOnce({ catalogues }: Config, pipeline: MachineRoles["pipeline"]) {
   await pipeline.intake(catalogues);
   const now = systemClock.now();
@@ -107,9 +108,9 @@ export async function observeOnce({ catalogues }: Config, pipeline: MachineRoles
 }
 
 /**
- * `touchstone grade`: grades endpoints with new samples or due for a grade, and publishes the run. It refuses a
- * cluster's log: at its start it closes calls without an outcome, and in a cluster another process may still await
- * those.
+ * `touchstone grade`: grades the endpoints that have new samples or are due, and publishes the new grades. It refuses
+ * the log of a cluster: when it starts, it records every call without an outcome as failed by our own fault, and in a
+ * cluster another process may still wait for that outcome.
  */
 export async function grade(config: Config, options: OptionsOf<"grade">): Promise<void> {
   if (config.log !== null)

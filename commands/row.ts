@@ -1,6 +1,6 @@
 import type { FailureCode } from "../infra/errors.ts";
 
-/** An option with more than flags and a description. */
+/** An option that needs more than flags and a description. */
 export interface OptionRow {
   means: string;
   required?: true;
@@ -12,12 +12,18 @@ export interface OptionRow {
   setting?: string;
 }
 
-/** One command of the command line. */
+/** One command of the command line: a row of the table in table.ts. */
 export interface CommandRow {
-  /** Arguments, each in angle brackets. The value of `<day>` is a UTC day; the last may be a list, `<source...>`. */
+  /**
+   * The command's arguments, each in angle brackets. The value of `<day>` is a UTC day; the last argument may be a
+   * list, `<source...>`.
+   */
   args?: string;
+  /** What the command does, for `--help`. */
   does: string;
-  /** Options by flags. A value `<n>`, `<seconds>` or `<fd>` is a whole number, `<date>` a UTC day. */
+  /**
+   * The command's options by their flags. A value `<n>`, `<seconds>` or `<fd>` is a whole number, `<date>` a UTC day.
+   */
   options?: Readonly<Record<string, string | OptionRow>>;
   /** false: the command has no `--json`. */
   json?: false;
@@ -25,16 +31,16 @@ export interface CommandRow {
   prints: string;
   /** Failure codes of the command, besides `failed` and `usage`, which every command has. */
   exits: readonly FailureCode[];
-  /** Page of docs/ about the command. */
+  /** Name of the page of docs/ about the command, without `.md`. */
   page: string;
   /** Text below the options in `--help`. */
   notes?: string;
   /** Arguments and options of each example; default: one example without any. */
   examples?: readonly string[];
   /**
-   * What the command's function gets besides arguments and options. `settings` (default): the settings, as first
-   * argument. `market`: the settings, and the demo's script as an option. `record`: a function that reads the settings,
-   * as an option; it is called only for a record in a bucket. `nothing`: no settings.
+   * What the function of the command gets besides arguments and options. `settings` (default): the settings, as first
+   * argument. `market`: the settings, and the path of the demo's script as an option. `record`: a function that reads
+   * the settings, as an option; the command calls it only for a record in a bucket. `nothing`: no settings.
    */
   opens?: "settings" | "market" | "record" | "nothing";
 }
@@ -43,7 +49,7 @@ type Camel<Words extends string> = Words extends `${infer First}-${infer Rest}`
   ? `${First}${Capitalize<Camel<Rest>>}`
   : Words;
 
-/** `--max-age <seconds>` is `maxAge`, and so is `--no-max-age`. */
+/** Name of the property for an option: `maxAge` for `--max-age <seconds>`, and also for `--no-max-age`. */
 type NameIn<Flags> = Flags extends `--no-${infer Name}`
   ? Camel<Name>
   : Flags extends `--${infer Name} <${string}`
@@ -84,7 +90,7 @@ type AlwaysThere<Options> = {
 type OptionsIn<Row> = Row extends { options: infer Options } ? Optional<Options> & AlwaysThere<Options> : unknown;
 type JsonIn<Row> = Row extends { json: false } ? unknown : { json?: boolean };
 
-/** The options of a row as its function gets them. */
+/** Type of the options of a row, as the function of the command gets them. */
 export type OptionsOfRow<Row> = OptionsIn<Row> & JsonIn<Row>;
 
 type ArgsIn<Args> = Args extends `<${string}> ${infer Rest}`
@@ -95,5 +101,5 @@ type ArgsIn<Args> = Args extends `<${string}> ${infer Rest}`
       ? [string]
       : [];
 
-/** Arguments of a row as its function gets them. */
+/** Types of the arguments of a row, as the function of the command gets them. */
 export type ArgsOfRow<Row> = Row extends { args: infer Args } ? ArgsIn<Args> : [];

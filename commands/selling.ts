@@ -48,24 +48,30 @@ export interface SellingMoney {
   /** The network, with the one token in which buyers pay. */
   network: Network;
   reader: Reader;
-  /** Pays the gas of refunds and of the escrow. One sender per key, since it counts the key's nonces. */
+  /**
+   * Sends the transactions of refunds and of the escrow, and pays their gas. Each key has one sender, which counts the
+   * key's nonces.
+   */
   sender: Sender;
   /** Settles the payments of buyers. */
   charger: Till;
   /** Wallet that receives the payments of buyers, and pays refunds. */
   till: Wallet;
-  /** Returns the wallet from which sellers are paid, with enough money in it. */
+  /** Returns the wallet from which sellers are paid. It holds the money that is needed for the payment. */
   float: SellerTools["float"];
-  /** Reads the same network; default: a new one. */
+  /** Connection to nodes of the network, for reading; default: a new one. */
   rail?: Rail;
   /** false: escrow is not offered to buyers. */
   escrow?: boolean;
   /** Why nothing is sold at this moment, or null. */
   closed?: () => string | null;
-  /** Default: the caps of the settings. */
+  /** Limits on the money in orders; default: those of the settings. */
   caps?: OrderCaps;
+  /** Pauses between two searches for a settlement on the chain, ms. */
   settlePollMs?: readonly number[];
+  /** Time without a step after which another replica may continue an order, ms. */
   staleMs?: number;
+  /** Pause between two searches for open orders to continue, ms. */
   lookMs?: number;
 }
 
@@ -73,16 +79,20 @@ export interface SellingParts {
   config: Config;
   egress: Egress;
   log: ServingLog;
-  /** Store for calls that their buyers publish. */
+  /** Store for the calls that buyers have chosen to publish. */
   publicStore: Store;
   /** Store for bodies and answers of bought calls, shared by all replicas that sell. */
   ordersStore: Store;
-  /** Secret from which the planted pages are derived; absent: there are none. */
+  /**
+   * Secret from which planted pages (test pages whose text only the service knows) are derived; absent: there are
+   * none.
+   */
   pages?: Uint8Array | null;
-  /** Address of the planted pages (default: the service's own). */
+  /** Base url of the planted pages (default: that of the service). */
   pagesAt?: string;
   /**
-   * Secret from which the pseudonyms of buyers' wallets are derived; another secret gives the wallets other pseudonyms.
+   * Secret from which the pseudonyms of buyers' wallets are derived. With another secret, the wallets get other
+   * pseudonyms.
    */
   secret: Uint8Array;
   logger: Logger;
@@ -96,7 +106,8 @@ export interface OpenSales extends Sales {
 }
 
 /**
- * Opens everything that is needed to sell calls: the orders in the log, their objects, the till. Continues open orders.
+ * Opens everything that is needed to sell calls: the orders in the log, the store of their bodies and answers, and the
+ * wallets. Orders that an earlier process left open are continued.
  */
 export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney): OpenSales {
   const { config, egress, log, publicStore, ordersStore, secret, logger, metrics } = parts;
@@ -161,7 +172,10 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
 
 const chainIdOf = ({ id }: Network): number => Number(id.slice("eip155:".length));
 
-/** Returns wallets and a facilitator on the demo's local chain, which mints money and gives gas. */
+/**
+ * Returns wallets and a facilitator (which submits payments to the chain) on the demo's local chain, which mints money
+ * and gives gas.
+ */
 export async function createLocalMoney(network: Network, wallets: Pick<LocalWallets, "named">): Promise<SellingMoney> {
   const [rpcUrl] = network.rpcUrls as [string];
   const gas = await wallets.named("gas", 0n);
@@ -177,8 +191,8 @@ export async function createLocalMoney(network: Network, wallets: Pick<LocalWall
 }
 
 /**
- * Opens the sales that the settings describe, with wallets that an operator funds; or returns the reason, for a buyer,
- * why nothing is sold.
+ * Opens the sales that the settings describe, with wallets that an operator funds. If nothing can be sold, it returns
+ * the reason, as a sentence for buyers.
  * @throws ConfigError, Failure `network` or `keys`
  */
 export async function openConfiguredSales(
@@ -208,7 +222,7 @@ export async function openConfiguredSales(
   const floatWallets = createFundedWallets({ folder, rail, secret, logger, metrics });
   const ordersStore = await openOrdersStore(config, parts.log);
   const balanceWatch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
-  // Without the first result, the first buyer would be refused.
+  // Sales are closed until the first result, so without this wait the first buyer would be refused.
   await balanceWatch.first;
   const sales = openSales({ ...parts, secret, ordersStore }, clock, {
     ...{ network, reader, sender, till, rail, escrow: escrowProblem === null, closed: balanceWatch.closed },
@@ -226,8 +240,8 @@ export async function openConfiguredSales(
 }
 
 /**
- * Returns the till that charges buyers: the facilitators of the settings, in order; one that fails is skipped for a
- * while.
+ * Returns the till that charges buyers: it uses the facilitators of the settings in order, and skips one that fails
+ * for a while.
  */
 function createCharger({ sell }: Config, network: Network, sender: Sender): Till {
   const tills = sell.facilitators.map((one, n) =>
@@ -250,8 +264,8 @@ interface WatchOptions {
 }
 
 /**
- * Reads balances and gas price of the sales every minute, until stopped. While the chain does not answer, the last
- * result stays.
+ * Reads the balances of the selling wallets and the gas price every minute, until stopped. `closed` returns why
+ * nothing is sold, or null. While the chain does not answer, the last result stays.
  */
 function watchMoney({ network, rail, reader, wallets, logger, metrics }: WatchOptions) {
   let closed: string | null = "Nothing is sold yet: the gas for charging a call has not been checked.";

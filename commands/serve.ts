@@ -23,7 +23,10 @@ export async function startLive(config: Config, options: RoleOptions): Promise<v
 
 type Selling = Awaited<ReturnType<typeof openConfiguredSales>>;
 
-/** Opens the sales of the settings, then the serving tier, runs the work, and closes them in reverse order. */
+/**
+ * Opens the sales that the settings describe, then the serving tier (HTTP API and pages), runs the work, and closes
+ * both in reverse order.
+ */
 const withServing = (
   parts: Parameters<typeof openConfiguredSales>[0],
   serve: (selling: Selling) => Promise<ServingTier>,
@@ -56,7 +59,7 @@ async function runLive(config: Config, options: RoleOptions, { parts, roles }: R
 const salesWorkKinds = ({ sell }: Config): string[] => (sell.network === null ? [] : [SELL_JOB]);
 
 /**
- * `touchstone serve`: answers from the public store; with `--from` from a mirror of it, in one process or several.
+ * `touchstone serve`: answers from the public store; with `--from`, from a mirror of it, in one process or several.
  * @throws Failure `usage` for options of a mirror without `--from`
  */
 export async function serveCommand(config: Config, options: OptionsOf<"serve">): Promise<void> {
@@ -71,14 +74,15 @@ export async function serveCommand(config: Config, options: OptionsOf<"serve">):
   await runInProcesses(
     processes,
     () => serveReplica(config, { from, mirror, witnessPolicy, maxAge, json }),
-    // Each process counts for itself, so each needs its own port for its metrics.
+    // Each process has its own metrics, so each needs its own port for them.
     (k): Record<string, string> => (port ? { TOUCHSTONE_STATUS_PORT: String(port + k) } : {}),
   );
 }
 
 /**
- * Runs the serving role alone. It opens the public store, the log to append asks, and the answers key. If it sells, it
- * also opens the wallets and the observer's secret, and writes published calls to the public store.
+ * Runs the serving role alone. It opens the public store, the private key for answers, and the log, to which it
+ * appends asks (requests to probe a url). If it sells, it also opens the wallets and the observer's secret, and writes
+ * published calls to the public store.
  */
 async function serveRole(config: Config, options: RoleOptions): Promise<void> {
   await checkAtStart(config, "serve", options);

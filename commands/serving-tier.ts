@@ -48,29 +48,35 @@ export interface ServingTier {
   close(): Promise<void>;
 }
 
-/** What the serving tier is given: no private store, no lake, and only one private key. */
+/** What the serving tier gets: no private store, no lake, and only one private key, `answers`. */
 export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger" | "metrics"> {
   publicStore: ServingDeps["store"];
-  /** The log, to append to; null: this replica only reads. */
+  /** The log, to append to; null: this replica has none, and only reads. */
   log: ServingLog | null;
   answers: Signer;
-  /** Secret from which planted pages are derived; without it none is served. */
+  /**
+   * Secret from which planted pages (test pages whose text only the service knows) are derived; without it none is
+   * served.
+   */
   pages?: Buffer | null;
-  /** Public halves of all keys, with their validity. */
+  /** Public keys of the service, with their validity. */
   ring: Keyring;
-  /** For a replica with its own mirror: the tree and keys of the mirror, used instead of the store's. */
+  /** Set for a replica with its own mirror: the mirror's tree and keys document, used instead of those in the store. */
   proven?: { tree: Pick<PublishedTree, "newest">; jwks: () => Jwks | null };
   /** The sales; absent: nothing is sold. */
   sales?: Sales & { recovering?: Pick<RunningRecovery, "watch"> };
-  /** Why nothing is sold, for a buyer. */
+  /** Why nothing is sold, as a sentence for buyers. */
   unsold?: string;
-  /** Set if the process has other roles too. */
+  /** Set if the process has all roles (`touchstone start`). */
   role?: "start";
   /** Do other processes listen on the same port? */
   shared?: boolean;
 }
 
-/** Tools for checking a seller's listing: they pay nothing, and have their own share of outgoing connections. */
+/**
+ * Creates the parts with which a seller's listing is checked. They pay nothing, and have their own share of outgoing
+ * connections.
+ */
 function createListingTools(config: Config, egress: Egress): ProbeDeps {
   const listingEgress = withRequestFields(egress, { pool: LIVE_PROBES });
   const rail: RailCapabilities = railOn(configuredNetworks(config));
@@ -84,11 +90,12 @@ function createListingTools(config: Config, egress: Egress): ProbeDeps {
 }
 
 const RETRY_MS = 500;
-/** Name of the job that continues open orders. */
+/** Name under which /health shows the job that continues open orders. */
 export const SELL_JOB = "sell";
 
 /**
- * Refreshes until the first view exists, since the source may be down or busy.
+ * Refreshes the follower until it has a first view (the record, folded for serving), since the source may be down or
+ * busy.
  * @throws errors that are not retriable, such as a fork, or the record of another log
  */
 async function awaitFirstView(follower: Follower, clock: Clock, logger: Pick<Logger, "warn">): Promise<void> {
@@ -105,8 +112,8 @@ async function awaitFirstView(follower: Follower, clock: Clock, logger: Pick<Log
 }
 
 /**
- * Opens the serving tier over the public store. It has no private store, no lake, only the answers key, and may only
- * append to the log.
+ * Opens the serving tier: the HTTP API and the pages, answered from the public store. It has no private store, no
+ * lake, only the answers key, and may only append to the log.
  */
 export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;
@@ -170,7 +177,7 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
     ownAddresses: [`http://${config.host.includes(":") ? `[${config.host}]` : config.host}:${config.port}`],
     limits,
   });
-  // Without a first view a replica would answer that no endpoint is known.
+  // Before its first view, a replica would answer that no endpoint is known.
   if (proven) await awaitFirstView(follower, clock, logger);
   const proxies = parseProxies(limits.trusted_proxies);
   const { port, host } = config;

@@ -5,17 +5,19 @@ import type { Pipeline } from "../pipelines/roles/pipeline.ts";
 import { ProgressLine, say } from "./printer.ts";
 
 /**
- * Days of the simulated past: letter A needs at least 31 days (verification-method.md, section 4), and one is spare.
+ * Number of simulated days: a letter A needs at least 31 days (verification-method.md, section 4), and one is spare.
  */
 export const PAST_DAYS = 32;
 
 /**
- * Days before today on which a few sellers are also called, so that the record has days old enough for the archive.
+ * Numbers of days before today: on these two days a few sellers are also called, so that the record has days that are
+ * old enough for the archive.
  */
 const EARLIER_DAYS_AGO = [124, 123] as const;
 
 /**
- * Returns the UTC days of a past that ends on `last`, oldest first; a past of full length begins with the earlier days.
+ * Returns the UTC days of a past that ends on `last`, oldest first. A past of {@link PAST_DAYS} days or more begins
+ * with the earlier days, unless it reaches back to them itself.
  */
 export function daysOfPast(last: string, days: number): string[] {
   const daily = Array.from({ length: days }, (_, i) => addDays(last, i + 1 - days));
@@ -25,11 +27,14 @@ export function daysOfPast(last: string, days: number): string[] {
 }
 
 export interface PastOptions {
-  /** Number of simulated days up to today, which ends now. */
+  /** Number of simulated days. The last of them is today, which is simulated up to now. */
   days: number;
   /** Catalogues that are read at the start of each of these days. */
   catalogues: readonly string[];
-  /** Catalogues that are first read `days` days before tomorrow: their sellers joined late, or were known earlier. */
+  /**
+   * Further catalogues, read from `days` days before tomorrow on: for sellers that joined late, or that were known
+   * before the other days.
+   */
   newcomers?: readonly { url: string; days: number }[];
   signal?: AbortSignal;
   onDay?: (progress: DayProgress) => void;
@@ -47,13 +52,13 @@ export interface DayProgress {
 export interface PastSpan {
   from: string;
   until: string;
-  /** {@link PastOptions} */
+  /** Number of simulated days, as in {@link PastOptions}. */
   days: number;
 }
 
 /**
- * Time before now in which no call begins, ms, since a payment without delivery is presented to its seller again for
- * ten minutes.
+ * Time before the end of the past in which no call begins, ms. A payment that got no answer is sent to its seller
+ * again for ten minutes, which must also lie in the past.
  */
 const QUIET_END_MS = 900_000;
 
@@ -61,8 +66,8 @@ const SPAN_KEY = "simulated/span.json";
 const doneMarkerKey = (day: string): string => `simulated/done/${day}`;
 
 /**
- * Returns the start and end of the simulated past, which the first start fixes. A start after a crash continues that
- * past, so that no call changes its time, and none is in the future.
+ * Returns the start and end of the simulated past, which the first start stores. A start after a crash continues that
+ * past, so that no call gets another time, and none is in the future.
  */
 async function getOrCreateSpan(privateStore: Store, days: number, realClock: Clock): Promise<PastSpan> {
   const storedSpan = await privateStore.get(SPAN_KEY);
@@ -73,7 +78,7 @@ async function getOrCreateSpan(privateStore: Store, days: number, realClock: Clo
   return span;
 }
 
-/** Is this store's past complete? Then a start runs in real time at once. */
+/** Is the simulated past in this store complete? Then the demo runs in real time at once. */
 export async function isPastOver(privateStore: Store): Promise<boolean> {
   const storedSpan = await privateStore.get(SPAN_KEY);
   if (!storedSpan) return false;
@@ -81,7 +86,7 @@ export async function isPastOver(privateStore: Store): Promise<boolean> {
   return (await privateStore.head(doneMarkerKey(dayOf(new Date(until))))) !== null;
 }
 
-/** Returns the catalogues that are read on a day, this many days before tomorrow. */
+/** Returns the catalogues that are read on the day that is this many days before tomorrow. */
 const cataloguesOn = (
   { catalogues, newcomers = [] }: PastOptions,
   days: number,
@@ -93,9 +98,9 @@ const cataloguesOn = (
 
 /**
  * Simulates the past day by day on the base schedule: plan, observe, ingest, grade, publish. Of the earlier days it
- * simulates only the first six-hour block. At the end it archives days that are old enough. The record's clock is
- * simulated; chain time is real. An interrupted day is repeated from its beginning: calls that are in the log already
- * are skipped by their event ids, so nothing is observed or paid twice.
+ * simulates only the first six hours. At the end it archives days that are old enough. The time of the record is
+ * simulated; the time of the chain is real. An interrupted day is repeated from its beginning: calls that are in the
+ * log already are skipped by their event ids, so nothing is observed or paid twice.
  */
 export async function simulatePast(
   pipeline: Pipeline,
@@ -107,7 +112,8 @@ export async function simulatePast(
   const span = await getOrCreateSpan(privateStore, options.days, realClock);
   const lastDay = dayOf(new Date(span.until));
   const days = daysOfPast(lastDay, span.days);
-  // Yesterday is graded and published while today is observed, since a run reads no rows that are later than its time.
+  // The day before is graded and published while this day is observed, since a grade run reads no rows that are later
+  // than its own time.
   let grading = Promise.resolve();
   for (const [n, day] of days.entries()) {
     options.signal?.throwIfAborted();
@@ -123,17 +129,19 @@ export async function simulatePast(
         ? dayBegin.getTime() + BLOCK_MS
         : end.getTime() - (day === lastDay ? QUIET_END_MS : 0);
     const observed = await pipeline.observe(plan, dayBegin, new Date(until));
-    // Both the grade and tomorrow's intake ingest today's records before tomorrow's plan is made from them.
+    // The grade run and the next day's intake both load this day's records into the lake before the next day's plan is
+    // made from them.
     await grading;
     clock.use(new SimulatedClock(end));
     grading = pipeline.grade(end).then(async ({ cards }) => {
-      // Before the evidence, with whose leaves the index is published: an index alone does not cause a publication.
+      // The index is built before the evidence and is published with the evidence's leaves; an index alone causes no
+      // publication.
       await pipeline.publishIndex();
       await pipeline.publishEvidence(end);
       await privateStore.create(doneMarkerKey(day), Buffer.from(end.toISOString()));
       options.onDay?.({ day, n: n + 1, of: days.length, observed: observed.probes, paid: observed.paid, cards });
     });
-    // The promise is awaited later. Until then its rejection must not count as unhandled.
+    // `grading` is awaited in the next pass. Until then its rejection must not count as unhandled.
     grading.catch(() => {});
   }
   await grading;
@@ -143,13 +151,16 @@ export async function simulatePast(
 
 const BAR_WIDTH = 20;
 
-/** `[#####...............]` */
+/** Returns a progress bar of fixed width: `[#####...............]`. */
 const progressBar = (n: number, total: number): string => {
   const filled = Math.round((n / total) * BAR_WIDTH);
   return `[${"#".repeat(filled)}${".".repeat(BAR_WIDTH - filled)}]`;
 };
 
-/** Progress on stderr, apart from the output on stdout: on a terminal one line that is rewritten, else single lines. */
+/**
+ * Shows the progress of the simulation on stderr: on a terminal in one line that is rewritten, else a line every five
+ * days.
+ */
 export class Progress {
   readonly #line = new ProgressLine();
   #probes = 0;
@@ -174,7 +185,7 @@ export class Progress {
     else if (n % 5 === 0 || n === of) say(text);
   }
 
-  /** Ends the line that is being rewritten. */
+  /** Ends the progress line, whose text stays on the terminal. */
   end(): void {
     this.#line.end(true);
   }

@@ -13,11 +13,11 @@ import { say } from "./printer.ts";
 export interface RecordOptions {
   logKey?: string;
   witnessKey?: string;
-  /** File of a witness policy. */
+  /** Path of the file with a witness policy (C2SP tlog-policy): which witnesses must have cosigned a checkpoint. */
   witnessPolicy?: string;
   /** Largest accepted age of the cosignature (with a policy: the quorum's), seconds; absent or 0: any age. */
   maxAge?: number | undefined;
-  /** Reads the settings, which contain the credentials of a bucket. */
+  /** Reads the settings; needed for a record in a bucket, whose credentials they contain. */
   settings?: () => Pick<Config, "stores">;
 }
 
@@ -38,8 +38,8 @@ export interface OpenRecord {
 }
 
 /**
- * Opens a record by its address, folder or bucket, and verifies its newest checkpoint with the keys of the options,
- * else with the source's keys, which it prints.
+ * Opens a record by its address, folder or bucket, and verifies its newest checkpoint. Without keys in the options,
+ * the source's own keys are trusted and printed.
  * @throws Failure `unreadable`, `usage`, `unwitnessed`; Stale, MissingObject, Unproven, SourceDown
  */
 export async function openRecord(name: string, options: RecordOptions): Promise<OpenRecord> {
@@ -55,7 +55,8 @@ export async function openRecord(name: string, options: RecordOptions): Promise<
 }
 
 /**
- * Fetches an answer; its text is null if it is longer than `maxBytes`. @throws the errors of fetch, also after `waitMs`
+ * Fetches a url. `text` is null if the response is longer than `maxBytes`.
+ * @throws the errors of fetch, also after `waitMs`
  */
 export async function fetchBounded(
   url: string,

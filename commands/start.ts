@@ -35,13 +35,13 @@ type StartOptions = OptionsOf<"start"> & { worldScript: string };
 const HOUR_MS = 3_600_000;
 
 /**
- * Cap per domain and day in the demo. One host of the small market sells at every path, and with the default cap it
- * would get nearly all the money of a day. The cap is higher than the payments of a day to any honest seller, at 0.09 a
- * call.
+ * Spending cap per domain and day in the demo, USDC. One host of the small market sells at every path, and with the
+ * default cap it would get nearly all the money of a day. No honest seller is affected: at no more than 0.09 a call,
+ * each is paid less than this on a day.
  */
 const MARKET_DOMAIN_DAY_CAP = "0.50";
 
-/** Returns the networks of the demo: on the first the service sells; the second, if there is one, is Tempo. */
+/** Returns the networks of the demo: first the one on which the service sells; then Tempo, if the market has it. */
 function networksOf({ chain }: Config, { chainId, rpcUrl, asset, tempo }: World): Pick<Config, "networks" | "chain"> {
   const demoChain = { ...chain, rpc_url: rpcUrl, network: `eip155:${chainId}`, asset };
   if (!tempo) return { networks: [], chain: demoChain };
@@ -57,7 +57,7 @@ function networksOf({ chain }: Config, { chainId, rpcUrl, asset, tempo }: World)
   };
 }
 
-/** Returns the option for wallets on the demo's Tempo chain, if it has one. */
+/** Returns the option for wallets on the demo's Tempo chain, if the market has one. */
 const tempoOption = ({ tempo }: World) => (tempo ? { tempo: { ...tempo, network: `eip155:${tempo.chainId}` } } : {});
 
 /** Returns the settings of the demo. Its market is on this machine, so loopback addresses are allowed. */
@@ -78,7 +78,7 @@ const createAcknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
 /**
- * Returns the end of the simulated past: now, or with `--pace` some hours ago; from there a faster clock runs until it
+ * Returns the end of the simulated past: now, or some hours ago with `--pace`. From there a faster clock runs until it
  * reaches the present.
  */
 function endOfPast({ pace, paceHours, once }: StartOptions): Date {
@@ -88,12 +88,14 @@ function endOfPast({ pace, paceHours, once }: StartOptions): Date {
   return new Date(realNow.getTime() - paceHours * HOUR_MS);
 }
 
-/** Key in the private store of the paced clock's start: record time, real time, and rate. */
+/**
+ * Key of the object in the private store that holds the start of the faster clock: record time, real time, and rate.
+ */
 const PACE_KEY = "simulated/pace.json";
 
 /**
- * Returns the clock after the simulated past: the real one, or with `--pace` one that runs faster. After an
- * interruption the paced clock continues as if it had run meanwhile.
+ * Returns the clock that is used after the simulated past: the real one, or with `--pace` one that runs faster. After
+ * an interruption the faster clock continues as if it had never stopped.
  * @param pastEnd end of the simulated past
  */
 async function clockAfterPast(privateStore: Store, pace: number | undefined, pastEnd: Date): Promise<Clock> {
@@ -111,7 +113,10 @@ interface StoredPace {
   pace: number;
 }
 
-/** Ends the simulation: publishes the index, sets the clock, makes the current tables, and reads the letters. */
+/**
+ * Ends the simulation: publishes the index, sets the clock, writes the tables and charts of the present, and reads the
+ * letters.
+ */
 async function enterPresent(
   present: Clock,
   clock: SwitchedClock,
@@ -125,17 +130,17 @@ async function enterPresent(
   return { tree_size: roles.publisher.fold.size, market: await lettersOf(serving.app, world.sellers) };
 }
 
-/** Name of the seller for which the demo issues a correction, and takes it back. */
+/** Name of the seller for which the demo issues a correction and takes it back. */
 const CORRECTED_SELLER = "encoder";
 /**
- * Time between the correction and taking it back. A service grades every ten seconds, so each change is in its own
- * card.
+ * Time between the correction and its withdrawal, ms. A service grades every ten seconds, so each of the two changes
+ * gets its own card.
  */
 const CORRECTION_PAUSE_MS = 25_000;
 
 /**
- * Withdraws the newest handshake of an endpoint, and takes that back, as `touchstone correct` and `touchstone
- * reinstate` do. It does not repeat what an earlier start did.
+ * Withdraws the newest handshake (the record of an unpaid probe) of an endpoint, and takes the correction back, as
+ * `touchstone correct` and `touchstone reinstate` do. Steps that an earlier start has done are not repeated.
  */
 async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): Promise<void> {
   const recorder = recorderOf(parts);
@@ -163,7 +168,10 @@ async function correctOnce(parts: Parts, seller: string, signal: AbortSignal): P
   });
 }
 
-/** Runs the acts of the demo one after the other. An act that fails is logged, and the demo goes on without it. */
+/**
+ * Runs the acts of the demo (calls of the market's users, a correction) one after the other. If one fails, that is
+ * logged, and the others still run.
+ */
 async function runActs(acts: readonly (() => Promise<void>)[], signal: AbortSignal, logger: Logger): Promise<void> {
   for (const act of acts) {
     if (signal.aborted) return;
@@ -189,7 +197,8 @@ export async function start(baseConfig: Config, options: StartOptions): Promise<
   progress.say("booting the market: two local chains and the sellers");
   const world = await openWorld(foldersOf(baseConfig.data_dir).market, options.worldScript);
   const clock = new SwitchedClock(new SimulatedClock(firstDay));
-  // A world that was already running may belong to another start, so this start stops it only once it owns the lake.
+  // A market that was already running may belong to another start, so this start stops it only once it has opened the
+  // lake, which one process at a time can do.
   let ownsWorld = !world.reused;
   const closeSteps: (() => Promise<void>)[] = [async () => (ownsWorld ? world.stop() : world.release())];
   const stopController = new AbortController();
@@ -277,7 +286,8 @@ export async function start(baseConfig: Config, options: StartOptions): Promise<
     });
     if (world.lost.aborted) throw world.lost.reason;
   } catch (error) {
-    // Errors after a stop signal are consequences of it. If the market died, that is the cause to report.
+    // Errors after a stop signal are its consequences, and are ignored. If the market died, that is the cause to
+    // report.
     if (world.lost.aborted) throw world.lost.reason;
     if (!stopController.signal.aborted) throw error;
   } finally {

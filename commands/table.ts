@@ -1,7 +1,7 @@
 import type { FailureCode } from "../infra/errors.ts";
 import type { CommandRow, OptionsOfRow } from "./row.ts";
 
-/** Options for the keys with which a record is verified. */
+/** Options of commands that verify a public record: the keys, the witness policy, and the age of the checkpoint. */
 const TRUST_OPTIONS = {
   "--log-key <vkey>": "the log's verifier key; without it the source's own key is trusted",
   "--witness-key <vkey>": "the witness's verifier key",
@@ -9,11 +9,14 @@ const TRUST_OPTIONS = {
   "--max-age <seconds>": "refuse a checkpoint whose cosignature (with a policy: its quorum's) is older",
 } as const;
 
-/** Failures of opening the log, the stores, the keys and the lake, which one process at a time owns. */
+/**
+ * Codes of the failures of opening log, stores, keys and the lake (the DuckDB database), which one process at a time
+ * can open.
+ */
 const PARTS_FAILURES = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
-/** {@link PARTS_FAILURES}, for commands that need an existing data folder. */
+/** {@link PARTS_FAILURES}, and that of a missing data folder, for commands that do not create one. */
 const DATA_FOLDER_FAILURES = [...PARTS_FAILURES, "unreadable"] as const;
-/** Failures of reading a copy of the public record. */
+/** Codes of the failures of reading a copy of the public record. */
 const COPY_FAILURES = [
   "unreadable",
   "tampered",
@@ -24,8 +27,8 @@ const COPY_FAILURES = [
 ] as const satisfies FailureCode[];
 
 /**
- * All commands by their words, in the order of `--help`. `--help`, docs/commands.md and the types of the options follow from
- * this table; `program.ts` names the function of each.
+ * All commands by their words, in the order of `--help`. From this table follow `--help`, docs/commands.md and the
+ * types of the options; `program.ts` names the function of each command.
  */
 export const COMMANDS = {
   start: {
@@ -606,7 +609,7 @@ export const COMMANDS = {
   },
 } as const satisfies Record<string, CommandRow>;
 
-/** Descriptions of first words that are no command but only have subcommands. */
+/** Descriptions of first words that are no command themselves, but have subcommands. */
 export const GROUPS: Readonly<Record<string, string>> = {
   keys: "the signing keys",
   listings: "the listed endpoints",
@@ -616,7 +619,7 @@ export const GROUPS: Readonly<Record<string, string>> = {
   gap: "gaps in the record",
 };
 
-/** Words of a command. */
+/** The words of a command, such as `wallets new`. */
 export type Words = keyof typeof COMMANDS;
 
 /** The options of a command as its function gets them. */

@@ -16,9 +16,11 @@ import type { OptionsOf } from "./table.ts";
 const MAX_BYTES = 8 * 1024 * 1024;
 
 /**
- * `touchstone verify FILE`: proves a card bundle or an equivocation offline, under the keys of the options, else under
- * those in the file; docs/card-bundle.md, docs/monitor.md.
- * @throws Failure `fork` for an equivocation that is proven; `unreadable`, `usage`, `tampered` (Unproven), `unwitnessed`, `stale`
+ * `touchstone verify FILE`: proves, offline, a card bundle (a grade with its proofs), or an equivocation (two
+ * checkpoints of one log that contradict each other). It uses the keys of the options, else those in the file;
+ * docs/card-bundle.md, docs/monitor.md.
+ * @throws Failure `fork` for an equivocation that is proven; `unreadable`, `usage`, `tampered` (Unproven),
+ * `unwitnessed`, `stale`
  */
 export async function verifyCommand(file: string, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
   const value = await readNamedJsonFile(file, MAX_BYTES);
@@ -47,8 +49,9 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
 }
 
 /**
- * Proves an equivocation file. @throws Failure `fork` when it is proven, Unproven when it is not, `unreadable`, `usage`,
- * `unwitnessed` for a policy that names other logs
+ * Proves that the two checkpoints in an equivocation file contradict each other, and prints them.
+ * @throws Failure `fork` when that is proven, Unproven when not, `unreadable`, `usage`, `unwitnessed` for a policy
+ * that names other logs
  */
 async function verifyEquivocation(value: unknown, options: OptionsOf<"verify"> & RecordOptions): Promise<void> {
   const file = readEquivocation(value);

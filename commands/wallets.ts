@@ -16,9 +16,9 @@ import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
- * `touchstone wallets new`: creates the wallets that are missing: the known one, the one for gas, those that selling
- * needs, and blind ones until --blind of them were never used. A second run creates nothing. Prints what to send to
- * each.
+ * `touchstone wallets new`: creates the wallets that are missing: the known one (published as ours; it pays most
+ * calls), the one for gas, those that selling needs, and blind ones (not known as ours; each pays on one day only)
+ * until --blind of them are unused. A second run creates nothing. Prints what to send to each wallet.
  */
 export function newWallets(config: Config, options: OptionsOf<"wallets new">): void {
   const folder = new WalletFolder(walletsFolderOf(config));
@@ -59,7 +59,7 @@ export function newWallets(config: Config, options: OptionsOf<"wallets new">): v
   ]);
 }
 
-/** Opens the folder of the wallets. @throws NoWallet if it has none */
+/** Opens the folder of the wallets. @throws NoWallet if there are no wallets in it */
 function openWalletFolder(config: Config): WalletFolder {
   const folder = new WalletFolder(walletsFolderOf(config));
   if (!folder.read().known) throw new NoWallet(`there are no wallets in ${folder.dir}: touchstone wallets new`);
@@ -76,8 +76,8 @@ const stateOf = ({ role, day, caps }: WalletBalances, today: string): string => 
 };
 
 /**
- * `touchstone wallets list`: prints addresses, balances on every network, the day each blind wallet paid, and low
- * balances.
+ * `touchstone wallets list`: prints the wallets with their balances on every network, the day on which each blind
+ * wallet paid, and low balances.
  */
 export async function listWallets(config: Config, options: OptionsOf<"wallets list">): Promise<void> {
   const networks = paidNetworks(config);
@@ -115,24 +115,24 @@ interface SweptWallet {
   symbol: string;
   from: string;
   amount: string;
-  /** null: it was not sent, or is not on the chain yet. */
+  /** Hash of the transaction; null: the transfer was not sent, or is not on the chain yet. */
   tx: string | null;
   says: string;
 }
 
-/** Number of times that a sweep looks for its transfer on the chain. */
+/** Number of times that a sweep looks for its transfer on the chain before it gives up. */
 const CHAIN_READS = 40;
-/** Pause between two looks for a transfer on the chain, ms. */
+/** Pause between two searches for a transfer on the chain, ms. */
 const CHAIN_READ_PAUSE_MS = 500;
 const AUTHORIZATION_VALID_S = 600;
-/** Time after which no signed payment of a wallet can still settle, ms. */
+/** Time after which a payment that a wallet signed can no longer settle, ms. */
 const PAYMENT_OPEN_MS = 3_600_000;
 
 /**
- * `touchstone wallets sweep`: moves the rest of each blind wallet that paid on a past day to one address, by a signed
- * EIP-3009 authorization that the gas wallet submits, so that a blind wallet never needs gas. It leaves wallets that
- * paid today, and unused ones. With `--till` it moves the whole till instead, also the money for refunds. It reads the
- * result from the chain.
+ * `touchstone wallets sweep`: moves the rest of each blind wallet that paid on a past day to one address. The wallet
+ * signs an EIP-3009 authorization, which the gas wallet submits, so a blind wallet never needs gas. Wallets that paid
+ * today and unused ones are left out. With `--till` the command moves the whole balance of the till (which receives
+ * buyers' payments) instead, including the money for refunds. It reads the results from the chain.
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
   if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is not an address`]);
@@ -141,7 +141,7 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   const heldWallets = openWalletFolder(config).read();
   if (!heldWallets.gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
   await requireNetworks(networks);
-  // A payment that was signed shortly before midnight may still be charged.
+  // A payment that was signed shortly before midnight may still settle, so the new day begins an hour late here.
   const today = dayOf(new Date(systemClock.now().getTime() - PAYMENT_OPEN_MS));
   const isSweepable = ({ address }: Wallet): boolean => {
     const days = heldWallets.uses.filter((use) => use.address === address).map(({ day }) => day);
@@ -168,8 +168,8 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
 }
 
 /**
- * Returns a function that sweeps a wallet in one asset. Call it for one wallet at a time: the gas wallet's nonces are
- * in sequence.
+ * Returns a function that sweeps one asset of a wallet. It must be called for one wallet at a time, since the nonces
+ * of the gas wallet are in sequence.
  */
 function createSweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
   const { rail, gas, options } = parts;

@@ -19,10 +19,10 @@ import { readNamedFile } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Names of keys are printable and have no space and no plus (c2sp.org/signed-note). */
+/** Pattern for names of keys: printable, without space and plus (c2sp.org/signed-note). */
 const KEY_NAME = /^[^\s+\p{C}]{1,200}$/u;
 
-/** Returns the verifier keys of the logs that the options name. @throws Failure `usage`, `unreadable` */
+/** Returns the verifier keys of the logs that --log and --logs name. @throws Failure `usage`, `unreadable` */
 async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">): Promise<NoteKey[]> {
   const policyLogs = logs === undefined ? [] : readPolicy(await readNamedFile(logs)).logs;
   const logKeys = [...policyLogs, ...log.map((vkey) => parseVerifierKey(vkey, ED25519))];
@@ -30,7 +30,7 @@ async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">)
   return logKeys;
 }
 
-/** Prints a witness's verifier key, and creates the key if there is none. */
+/** Prints the verifier key of a witness; creates the witness's key first if there is none. */
 function printKey(dir: string, options: OptionsOf<"witness">): void {
   const state = WitnessState.open(dir, options.name);
   const vkey = formatVkey(state.signer, COSIGNATURE);
@@ -83,7 +83,9 @@ export async function witnessCommand(dir: string, options: OptionsOf<"witness">)
   }
 }
 
-/** The demo's witnesses: their names, keys and urls for the publisher, and the file of a policy that requires both. */
+/**
+ * The demo's two witnesses: their names, keys and urls for the publisher, and the file of a policy that requires both.
+ */
 export interface DemoWitnesses {
   witnesses: Config["witnesses"];
   policyFile: string;

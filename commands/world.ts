@@ -6,36 +6,39 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { Failure } from "../infra/errors.ts";
 
-/** What the market's process prints once it runs: one JSON line, also written to `world.json` in its folder. */
+/** What the market's process prints once it runs: one JSON line, which it also writes to `world.json` in its folder. */
 export interface WorldInfo {
   pid: number;
   rpcUrl: string;
   chainId: number;
   asset: string;
-  /** Its Tempo chain; absent in a world that an earlier version started. */
+  /** The market's second chain, Tempo; absent in a market that an earlier version started. */
   tempo?: { rpcUrl: string; chainId: number; asset: string };
+  /** Base url of the catalogue of all sellers that were listed from the beginning. */
   catalogue: string;
-  /** Catalogues that are first read `days` days before the present. */
+  /** Further catalogues, each first read `days` days before the present. */
   newcomers: { url: string; days: number }[];
+  /** Url that answers while the market runs, for control calls. */
   control: string;
+  /** Url to which a POST renews the lease, without which the market ends. */
   lease: string;
-  /** Absent in a world that an earlier version started. */
+  /** Url to which a POST makes the market's users act; absent in a market that an earlier version started. */
   people?: string;
   sellers: { name: string; origin: string; payTo: string; urls: string[]; ledger: string }[];
 }
 
 export interface World extends WorldInfo {
-  /** True if the world was already running: an earlier start was interrupted, and this one continues. */
+  /** true if the market was already running: an earlier start was interrupted, and this one continues. */
   reused: boolean;
-  /** Stops the world and waits until its process has ended. */
+  /** Stops the market and waits until its process has ended. */
   stop(): Promise<void>;
-  /** Leaves the world running; it ends by itself when its lease expires. */
+  /** Leaves the market running; it ends by itself when its lease expires. */
   release(): void;
-  /** Aborts when the market's process has died, with its chain and its sellers. */
+  /** Aborted when the market's process has died, and with it the chain and the sellers. */
   lost: AbortSignal;
 }
 
-/** Checks that the world's script can run here, before anything is created. @throws Failure `usage` */
+/** Checks that the market's script can run here, before anything is created. @throws Failure `usage` */
 export function requireMarket(script: string): void {
   const { resolve } = createRequire(pathToFileURL(script));
   try {
@@ -62,7 +65,7 @@ async function renewLease(info: WorldInfo): Promise<boolean> {
   }
 }
 
-/** Reads the world that was last started in this folder, running or not; null if there is none. */
+/** Reads the description of the market that was last started in this folder, running or not; null if there is none. */
 export function readWorld(dir: string): WorldInfo | null {
   try {
     return JSON.parse(readFileSync(join(dir, "world.json"), "utf8")) as WorldInfo;
@@ -84,8 +87,8 @@ export const isAlive = (pid: number): boolean => {
 function startWorld(dir: string, script: string): Promise<WorldInfo> {
   const log = openSync(join(dir, "world.log"), "a");
   const child = spawn(process.execPath, [script, "--dir", dir], {
-    // In its own process group, so that a signal to this process's group does not also end the chain and lose its
-    // state.
+    // The market gets its own process group, so that a signal to the group of this process does not also end the
+    // chain, which would lose its state.
     detached: true,
     stdio: ["ignore", "pipe", log],
   });
@@ -113,8 +116,9 @@ function startWorld(dir: string, script: string): Promise<WorldInfo> {
 }
 
 /**
- * Lets the market's users call a service over its API: a watcher, a dispute, a re-test, a published call. What an
- * earlier start did is not repeated. @throws Error with the text of the service's refusal
+ * Lets the market's users call the API of a service: they add a watcher, send a dispute, request a re-test, and
+ * publish a bought call. What they did at an earlier start is not repeated.
+ * @throws Error with the text of the service's refusal
  */
 export async function askPeople({ people }: WorldInfo, service: { url: string; origin: string }): Promise<void> {
   if (people === undefined) return;
@@ -125,8 +129,8 @@ export async function askPeople({ people }: WorldInfo, service: { url: string; o
 }
 
 /**
- * Opens the demo's world (local chains and sellers), a separate process that survives a kill of this process: finds it
- * by its `world.json`, or starts it. Renews its lease while this process lives.
+ * Opens the demo's market (local chains and sellers), a separate process that survives a kill of this process: finds
+ * it by its `world.json`, or starts it. Renews its lease while this process lives.
  * @throws Error naming the log file when it cannot be started
  */
 export async function openWorld(dir: string, script: string): Promise<World> {

@@ -1,9 +1,9 @@
 import { readFileSync } from "node:fs";
 import { type ResourceLimits, Worker } from "node:worker_threads";
 
-/** Limit and priority of one question to a thread. */
+/** Limit and priority of one question (a message that the thread answers with one message). */
 export interface QuestionLimits {
-  /** Processor time, ms. */
+  /** Limit of the thread's processor time for this question, ms. */
   cpuMs: number;
   /** True if this question is answered before all waiting questions that are not urgent. */
   urgent: boolean;
@@ -44,9 +44,9 @@ const MAX_MEASUREMENTS = 40;
 const START_TIMEOUT_MS = 120_000;
 
 /**
- * A worker thread for work that may never end. It answers one question at a time, each under a hard limit of processor
- * time. When a question uses up its limit the thread is terminated, and a new thread serves the questions that wait. The
- * limit is on processor time and not on real time, so that a busy machine does not fail questions.
+ * A worker thread for work that may never end. It answers one question at a time, each under a hard limit of
+ * processor time. When a question uses up its limit the thread is terminated, and a new thread serves the questions
+ * that wait. The limit is on processor time and not on real time, so that a busy machine does not fail questions.
  *
  * The thread's file posts `{ready: <thread id of the operating system, or null>}` once, and then one message for each
  * message that it receives. The first question starts the thread; an idle thread does not keep the process alive.
@@ -66,8 +66,8 @@ export class BoundedThread {
   ) {}
 
   /**
-   * Asks a question and returns the answer, both as structured clones. The message is cloned when its turn comes, so the
-   * caller must not change it until then.
+   * Asks a question and returns the answer, both as structured clones. The message is cloned when its turn comes, so
+   * the caller must not change it until then.
    * @throws OutOfBounds; Error when too many questions wait or no thread can be started
    */
   ask<T>(message: object, limits: QuestionLimits): Promise<T> {
@@ -97,7 +97,7 @@ export class BoundedThread {
     try {
       worker.postMessage(nextQuestion.message);
     } catch (error) {
-      // The message cannot be cloned, so only the question of its caller fails.
+      // The message cannot be cloned. Only this question fails; the thread goes on with the next one.
       this.#current = null;
       nextQuestion.reject(error as Error);
       this.#startNext();
@@ -135,9 +135,9 @@ export class BoundedThread {
   }
 
   /**
-   * Measures the thread's processor time every `cpuMs` of real time, and stops the question when it has used its limit.
-   * A question that ends before the first measurement costs only a timer. The number of measurements is limited, not
-   * the real time, because the machine may have suspended this process.
+   * Measures the thread's processor time every `cpuMs` of real time, and stops the question when the thread has used
+   * `cpuMs` since the first measurement. A question that ends before the first measurement costs only a timer. The
+   * number of measurements is limited, not the real time, because the machine may have suspended this process.
    */
   #watchProcessorTime(question: Question): void {
     const { cpuMs } = question.limits;

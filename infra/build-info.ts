@@ -4,7 +4,7 @@ import type { Config } from "./config.ts";
 /** Version, source revision and Node release of this process, for its first log line and its metrics. */
 export interface BuildInfo {
   version: string;
-  /** The revision in the settings; `unknown` when not set. */
+  /** Source revision from the settings; `unknown` when the settings name none. */
   revision: string;
   node: string;
 }

@@ -1,8 +1,8 @@
 import { z } from "zod";
 
 /**
- * Kinds of catalogue: a Bazaar, which has pages; a single document; or the documents that a seller publishes at its own
- * origin.
+ * Kinds of catalogue: a Bazaar (the discovery list of an x402 facilitator, read page by page); a single document; or
+ * the documents that a seller publishes at its own origin.
  */
 const CATALOGUE_KINDS = ["bazaar", "document", "seller"] as const;
 
@@ -15,7 +15,7 @@ export interface Catalogue {
    * count as secrets.
    */
   headers: Readonly<Record<string, string>>;
-  /** Pause between two pages, ms. */
+  /** Pause between the requests for two pages, ms. */
   pause_ms: number;
   /**
    * True if the catalogue's operator reviews each listing. Then the limit on endpoints of one domain does not apply to
@@ -27,7 +27,7 @@ export interface Catalogue {
 /** A catalogue as it is written in the settings: an object, or only the address of a Bazaar. */
 export type NamedCatalogue = string | Catalogue;
 
-/** Default pause between two pages, ms, to be polite to the catalogue's host. */
+/** Default of `pause_ms`, so that reading a catalogue does not burden its host. */
 const PAGE_PAUSE_MS = 250;
 const DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAGE_PAUSE_MS, curated: false } as const;
 

@@ -1,9 +1,10 @@
 /**
- * The source of every time that enters the record, so that tests and the demo's simulated past can control time. The
- * time of a chain is never read from a Clock: it is real, and a payment's `validBefore` is compared with it.
+ * Source of all times in the record (the data that this service observes and publishes). Tests and the demo, which
+ * simulates past days, control these times with a Clock of their own. The time of a blockchain is not read from a
+ * Clock: it is always real, and contracts compare a payment's `validBefore` with it.
  */
 export interface Clock {
-  /** Returns the current time of the record, to the millisecond. */
+  /** Returns the current time for the record (record time), to the millisecond. */
   now(): Date;
   /**
    * Returns the milliseconds of a monotonic counter, for latencies and deadlines. The counter never decreases and is
@@ -17,7 +18,10 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
   /** True while record time is simulated. Then it cannot be compared with a chain's time. */
   readonly simulated: boolean;
-  /** True when `sleep` jumps and does not wait; each host may then have its own clock. */
+  /**
+   * True when `sleep` sets the clock forward at once instead of waiting. The observer then gives each host that it
+   * calls its own clock.
+   */
   readonly jumps: boolean;
 }
 
@@ -46,8 +50,9 @@ export const systemClock: Clock = {
 };
 
 /**
- * A clock that starts at `start` and then runs as fast as the real clock. `sleep` and `advanceTo` jump forward. In the
- * demo's simulated past each host gets its own clock for each day, so that no host waits for another.
+ * A clock that starts at `start` and then runs as fast as the real clock. `sleep` and `advanceTo` jump forward. For
+ * each simulated day the demo creates one such clock for each host that it calls, so that calls to one host do not
+ * advance the time of calls to another.
  */
 export class SimulatedClock implements Clock {
   readonly simulated = true;
@@ -83,8 +88,8 @@ export class SimulatedClock implements Clock {
 
 /**
  * A clock that starts at `start` in the past and runs `rate` times as fast as the real clock until it reaches the
- * present. From then on it equals the real clock. It shows weeks of the schedule in minutes, with real waits between
- * calls.
+ * present. From then on it equals the real clock. With it, weeks of scheduled calls run in minutes, with real but
+ * shorter waits between the calls.
  */
 export class PacedClock implements Clock {
   readonly jumps = false;
@@ -93,7 +98,7 @@ export class PacedClock implements Clock {
 
   /**
    * @param rate at least 1
-   * @param real the clock with which this clock catches up
+   * @param real the clock that this clock catches up with and then follows
    * @throws RangeError for a rate below 1
    */
   constructor(

@@ -112,9 +112,9 @@ async function yieldToLoop(): Promise<void> {
 export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
- * Creates a function that yields to the event loop each time its callers together have announced `maxWork` units of work.
- * The same event loop answers clients and measures sellers' latency, so work that grows with the record must not block
- * the loop for more than a few milliseconds.
+ * Creates a function that yields to the event loop each time its callers together have announced `maxWork` units of
+ * work. The same event loop answers clients and measures sellers' latency, so work that grows with the record must
+ * not block the loop for more than a few milliseconds.
  */
 export function createYielder(maxWork = 1): YieldToOthers {
   let leftWork = 0;
@@ -156,8 +156,8 @@ export async function runYielding<T>(steps: Generator<unknown, T>, groupSize: nu
 }
 
 /**
- * Returns a sorted copy, by a stable merge sort. The generator pauses after each `pieceSize` items, so that its caller can
- * yield to the event loop while a million items are sorted; see {@link runYielding}.
+ * Returns a sorted copy, by a stable merge sort. The generator pauses after each `pieceSize` items, so that its
+ * caller can yield to the event loop while a million items are sorted; see {@link runYielding}.
  */
 export function* sortInSteps<T>(
   items: Iterable<T>,

@@ -27,7 +27,10 @@ const bucket = z
     "expected s3://bucket[/folder]",
   );
 
-/** A capability id, or a host, normalised as in urls (lower case, no default port) so that it matches endpoints. */
+/**
+ * A capability id (the id of a seller's endpoint), or a host, normalised as in urls (lower case, no default port) so
+ * that it matches endpoints.
+ */
 const hostOrCapability = z
   .string()
   .min(1)
@@ -51,17 +54,21 @@ const confirmations = z.union(
   'expected a number of blocks, "safe" or "finalized"',
 );
 
-/** Default gas ceiling. A transaction of ours uses at most 500,000 gas, so at this price at most 0.005 of the coin. */
+/**
+ * Default of `gas_ceiling_gwei`. A transaction of this service uses at most 500,000 gas, which cost 0.005 units of
+ * the chain's coin at this price.
+ */
 export const GAS_CEILING_GWEI = 10;
 
 /** Every setting with its default. Names are the keys of the settings file; in environment variables dots become `_`. */
 export const Settings = z.strictObject({
   /** Folder of all local data: log, lake, stores, keys, the demo's market. */
   data_dir: z.string().min(1).default(".touchstone"),
-  /** Public address of the service; origin of the checkpoint and of every absolute link. */
+  /** Public address of the service. Absolute links begin with it, and checkpoints name it as their origin. */
   base_url: z.url({ protocol: /^https?$/ }).default("http://localhost:8402"),
   /**
-   * Agent of ERC-8004 that you minted for this service, `eip155:8453:0xREGISTRY/ID`: the registration file names it. null: none.
+   * Id of the ERC-8004 agent that you minted for this service, `eip155:8453:0xREGISTRY/ID`, for the registration file
+   * that the service publishes. null: no agent.
    */
   agent: z
     .string()
@@ -83,7 +90,10 @@ export const Settings = z.strictObject({
   log: z.string().startsWith("kafka://").nullable().default(null),
   kafka: z
     .strictObject({
-      /** Whether missing topics are created, with the replicas below; otherwise an operator creates them. */
+      /**
+       * Whether this program creates missing topics, with `replicas` and `min_in_sync`; otherwise an operator creates
+       * them.
+       */
       create: z.boolean().default(false),
       replicas: z.int().min(1).max(9).default(3),
       min_in_sync: z.int().min(1).max(9).default(2),
@@ -98,7 +108,7 @@ export const Settings = z.strictObject({
     .strictObject({
       private: bucket.nullable().default(null),
       public: bucket.nullable().default(null),
-      /** Bodies and answers of bought calls, shared by all replicas that sell; null: a folder in the data folder. */
+      /** Requests and answers of bought calls, shared by all replicas that sell; null: a folder in the data folder. */
       orders: bucket.nullable().default(null),
       region: z.string().min(1).default("us-east-1"),
       /** Address of the S3 server; null: Amazon's. */
@@ -115,8 +125,8 @@ export const Settings = z.strictObject({
     })
     .prefault({}),
   /**
-   * Witnesses that are not ours (c2sp.org/tlog-witness), to which the publisher submits each checkpoint: a name for metrics and
-   * the status page, the witness's verifier key (Ed25519, type 0x04), and its submission prefix.
+   * Witnesses that are not ours (c2sp.org/tlog-witness), to which the publisher submits each checkpoint: a name for
+   * metrics and the status page, the witness's verifier key (Ed25519, type 0x04), and its submission prefix.
    */
   witnesses: z
     .array(
@@ -124,7 +134,8 @@ export const Settings = z.strictObject({
         name: z.string().regex(/^[\w.:/-]{1,100}$/, "expected letters, digits and . _ : / -"),
         key: z
           .string()
-          // An ML-DSA-44 key has some 1,800 characters, and is refused by what it is.
+          // An ML-DSA-44 key has some 1,800 characters. It passes here, and note.ts refuses it with an error that
+          // names its type.
           .max(2_400)
           .regex(/^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}$/, "expected a verifier key: name+id+base64"),
         url: z.url({ protocol: /^https?$/ }),
@@ -138,15 +149,18 @@ export const Settings = z.strictObject({
       quorum: z.int().min(0).max(16).default(0),
       /** Longest wait for all witnesses together before a checkpoint is published, ms. */
       patience_ms: z.int().min(50).max(60_000).default(2_000),
-      /** Below the quorum: `publish` with the cosignatures that came, or `hold` until enough have cosigned. */
+      /**
+       * If fewer witnesses than `quorum` have cosigned in time: `publish` the checkpoint anyway, or `hold` it until
+       * enough have.
+       */
       below_quorum: z.enum(["publish", "hold"]).default("publish"),
     })
     .prefault({}),
   monitor: z
     .strictObject({
       /**
-       * Secret of `touchstone monitor --webhook`, `whsec_` and the base64 of 24 to 64 bytes: every notice carries an HMAC under
-       * it (Standard Webhooks); null: no signature.
+       * Secret of `touchstone monitor --webhook`, `whsec_` and the base64 of 24 to 64 bytes: every notice carries an
+       * HMAC under it (Standard Webhooks); null: no signature.
        */
       webhook_secret: z
         .string()
@@ -175,7 +189,10 @@ export const Settings = z.strictObject({
   allow_loopback: z.boolean().default(false),
   /** For development, with `allow_loopback` only: the address that every seller's host resolves to, such as 127.0.0.1. */
   resolve_to: z.ipv4().nullable().default(null),
-  /** Reliable addresses on other machines, which tell a fault of ours from a seller's. Observers need at least one. */
+  /**
+   * Reliable addresses on other machines. If most of them fail when a seller's endpoint fails, the fault counts as
+   * ours. Observers need at least one.
+   */
   control_urls: z
     .array(z.url({ protocol: /^https?$/ }))
     .max(8)
@@ -183,8 +200,8 @@ export const Settings = z.strictObject({
   /** File of mappings: which endpoints are asked questions with a known answer, and how (docs/classes.md). */
   classes_file: z.string().min(1).nullable().default(null),
   /**
-   * Reference for questions about prices: its url contains `{base}` and `{quote}`, and `answer` is a JSON pointer. null: no
-   * such questions are asked.
+   * Source of the right answer to questions about prices: `url` contains `{base}` and `{quote}`, and `answer` is the
+   * JSON pointer to the price in its response. null: no such questions are asked.
    */
   price_reference: z
     .strictObject({
@@ -207,7 +224,7 @@ export const Settings = z.strictObject({
         .nullable()
         .default(null),
       network: caip2.default("eip155:84532"),
-      /** null: the network's USDC. */
+      /** Contract of the token that is paid with; null: the network's USDC. */
       asset: z.string().nullable().default(null),
       confirmations: confirmations.nullable().default(null),
     })
@@ -224,7 +241,10 @@ export const Settings = z.strictObject({
           .max(8),
         /** Number of nodes that have to agree on a settlement before it is believed. */
         agree: z.int().min(1).max(8).default(1),
-        /** Number of blocks, or a block tag; null: `finalized`, on test networks 1. */
+        /**
+         * Number of blocks after which a payment counts as settled, or a block tag; null: `finalized`, on test
+         * networks 1.
+         */
         confirmations: confirmations.nullable().default(null),
         /** Most gwei of the chain's own coin that a unit of gas may cost; above it nothing is sent. */
         gas_ceiling_gwei: z.number().positive().max(1_000_000).default(GAS_CEILING_GWEI),
@@ -235,7 +255,7 @@ export const Settings = z.strictObject({
               address: z.string().regex(/^0x[0-9a-fA-F]{40}$/, "expected the address of a contract"),
               symbol: z.string().min(1).max(20).default("USDC"),
               decimals: z.int().min(0).max(36).default(6),
-              /** EIP-712 domain; required except on Tempo. */
+              /** Name and version of the token's EIP-712 domain; required except on Tempo. */
               name: z.string().max(100).default(""),
               version: z.string().max(20).default(""),
             }),
@@ -252,7 +272,10 @@ export const Settings = z.strictObject({
       dir: z.string().min(1).nullable().default(null),
       /** Whether wallets mint their money; works on a local chain only and is refused on any other. */
       mint: z.boolean().default(false),
-      /** Units of a token; an alarm is raised when the known wallet, or all unused blind wallets together, hold less. */
+      /**
+       * Units of a token; an alarm is raised when the known wallet (whose address sellers know), or all unused blind
+       * wallets (whose addresses they do not know) together, hold less.
+       */
       low_water: money.default("1.00"),
       /** Number of unused blind wallets with money; an alarm is raised when fewer are left. */
       low_blind: z.int().min(0).max(10_000).default(4),
@@ -263,13 +286,19 @@ export const Settings = z.strictObject({
     .strictObject({
       /** CAIP-2 id of the configured network that buyers pay on and sellers are paid on; null: nothing is sold. */
       network: caip2.nullable().default(null),
-      /** Address of that network's token that buyers pay in, with EIP-3009 and six decimals; null: its first. */
+      /**
+       * Address of that network's token that buyers pay in, with EIP-3009 and six decimals; null: the first of its
+       * `assets`.
+       */
       asset: z
         .string()
         .regex(/^0x[0-9a-fA-F]{40}$/, "expected the address of a contract")
         .nullable()
         .default(null),
-      /** Facilitators that charge buyers, in order of preference: "own" (this process; the gas wallet pays) or {url, headers}. */
+      /**
+       * Facilitators that charge buyers, in order of preference: "own" (this process; the gas wallet pays the gas) or
+       * {url, headers}.
+       */
       facilitators: z
         .array(
           z.union([
@@ -286,30 +315,35 @@ export const Settings = z.strictObject({
       /** Lowest seller's price at which calls are sold. */
       least_price: money.default("0.000100"),
       /**
-       * Most of our own money that may be paid to sellers before the buyer's charge is confirmed: for one buyer, for one
-       * client network, and for all buyers that pay after delivery and have no credit.
+       * Most of our own money that may be paid to sellers before the buyer's charge is confirmed: for one buyer, for
+       * one client network (an IPv4 address, or 56 bits of IPv6), and for all buyers that pay after delivery and have
+       * no credit.
        */
       open_per_buyer: money.default("2.00"),
       open_per_network: money.default("5.00"),
       open: money.default("20.00"),
       /**
-       * Most that may be lost in a UTC day: through one seller's address, platform or endpoint; and through all buyers without
-       * credit, or all sellers without a letter.
+       * Most that may be lost in a UTC day: through one seller's address, platform or endpoint; and through all
+       * buyers without credit, or all sellers without a letter (a grade from A to F).
        */
       loss_per_seller_day: money.default("1.00"),
       loss_per_day: money.default("5.00"),
-      /** UTC days after the purchase for which a charged answer is kept for its buyer. */
+      /** UTC days for which a paid answer stays available to its buyer after the purchase. */
       answers_kept_days: z.int().min(1).max(3_650).default(30),
-      /** MiB of all bodies and answers together; above it the oldest charged answers are removed early. */
+      /**
+       * Largest size of all stored requests and answers together, MiB; above it the oldest paid answers are removed
+       * early.
+       */
       answers_kept_mb: z.int().min(16).max(100_000_000).default(8_192),
     })
     .prefault({}),
-  /** What briefs (`research/brief`) are made with, beside documents and the record. */
+  /** Services that `research/brief` uses besides documents and the record. */
   brief: z
     .strictObject({
       /**
-       * Model that chooses the sentences of a brief, behind an address that speaks as OpenAI's: `url` is the part before
-       * `/chat/completions`, `headers` may hold its key. null: they are ranked by their words in this process.
+       * Language model that chooses the sentences of a brief, at an address with OpenAI's API: `url` is the part
+       * before `/chat/completions`, `headers` may hold the API key. null: this process ranks the sentences by their
+       * words.
        */
       model: z
         .strictObject({
@@ -320,8 +354,9 @@ export const Settings = z.strictObject({
         .nullable()
         .default(null),
       /**
-       * Search of the web for questions that name no address: `url` contains `{question}`, and its answer is JSON. `results` is
-       * the JSON pointer to the list, `address` the one to the address in each of its members. null: the web is not searched.
+       * Search of the web for questions that name no address: `url` contains `{question}`, and its answer is JSON.
+       * `results` is the JSON pointer to the list of results, and `address` the JSON pointer to the address in each
+       * result. null: the web is not searched.
        */
       search: z
         .strictObject({
@@ -340,7 +375,10 @@ export const Settings = z.strictObject({
     .strictObject({
       per_call: money.default("0.10"),
       per_host_day: money.default("2.00"),
-      /** For one registrable domain, and for one payTo, since hosts cost a seller nothing. */
+      /**
+       * Caps for one registrable domain and for one payTo address, since a seller can create any number of hosts for
+       * free.
+       */
       per_domain_day: money.default("2.50"),
       per_payee_day: money.default("6.25"),
       per_day: money.default("25.00"),
@@ -355,18 +393,25 @@ export const Settings = z.strictObject({
   observe: z
     .strictObject({
       hosts_at_once: z.int().min(1).max(256).default(16),
-      /** Payees per hour whose payers are read from the chain, each once a week (docs/operate.md); 0: none. */
+      /**
+       * Number of payees (addresses that sellers are paid at) whose payers are read from the chain in an hour; each
+       * is read once a week (docs/operate.md); 0: none.
+       */
       payees_per_hour: z.int().min(0).max(1_000).default(5),
-      /** Local addresses that known calls are sent from; empty: the system's choice. */
+      /**
+       * Local addresses that known calls (calls that a seller can recognise as this service's) are sent from; empty:
+       * the system's choice.
+       */
       known_addresses: z.array(ip).max(64).default([]),
       /**
-       * Local addresses that blind calls are sent from, one for each endpoint and day; name addresses of each IP family that
-       * the machine has. Empty: blind calls come from the addresses of known ones, by which a seller can recognise them.
+       * Local addresses that blind calls (calls that look like those of any buyer) are sent from, one for each
+       * endpoint and day; name addresses of each IP family that the machine has. Empty: blind calls are sent from the
+       * addresses of known calls, by which a seller can recognise them.
        */
       blind_addresses: z.array(ip).max(64).default([]),
       /** Priority when the budget is short, higher first, by host or capability id; 0 for all others. */
       priority: z.record(hostOrCapability, z.int().min(-100).max(100)).default({}),
-      /** Hosts that are probed and never paid. */
+      /** Hosts, or capability ids of endpoints, that are probed and never paid. */
       exclude: z.array(hostOrCapability).max(1_000).default([]),
     })
     .prefault({}),
@@ -382,29 +427,38 @@ export const Settings = z.strictObject({
   limits: z
     .strictObject({
       checks_per_minute: z.int().min(1).default(600),
-      /** Exposure reports of one client, and the dependencies in them. */
+      /** Exposure reports for one client in a minute, and dependencies in these reports. */
       exposures_per_minute: z.int().min(1).default(10),
       dependencies_per_minute: z.int().min(1).default(600),
-      /** Unknown urls of one client, and of all clients, that are probed within an hour; more of them wait longer. */
+      /**
+       * Urls without a record that are probed within an hour because one client, or all clients together, asked for
+       * them; further ones wait longer.
+       */
       asks_per_hour: z.int().min(1).default(20),
       asks_per_hour_total: z.int().min(1).default(50_000),
       /** Most urls that wait for a probe. */
       asks_in_line: z.int().min(1).default(50_000),
-      /** Urls of one registrable domain that are probed in an hour; more of them wait longer. */
+      /** Urls without a record of one registrable domain that are probed in an hour; further ones wait longer. */
       asks_per_domain_hour: z.int().min(1).default(5),
-      /** Looks at a listing for a client that waits: of one client in an hour, of one domain in a minute, and at once. */
+      /**
+       * Probes of a seller's listing while a client waits for the result: for one client in an hour, of one domain in
+       * a minute, and at the same time in all.
+       */
       looks_per_hour: z.int().min(1).default(20),
       looks_per_domain_minute: z.int().min(1).default(4),
       looks_at_once: z.int().min(1).max(64).default(6),
-      /** Receivers of watchers that are challenged in an hour: for one client, and under one registrable domain. */
+      /**
+       * Receivers of notices to which a challenge is sent in an hour before they are accepted: for one client, and
+       * under one registrable domain.
+       */
       watchers_per_hour: z.int().min(1).default(5),
       challenges_per_domain_hour: z.int().min(1).default(60),
-      /** Active watchers of one registrable domain of receivers, and in all. */
+      /** Active watchers (subscriptions to notices) with receivers under one registrable domain, and in all. */
       watchers_per_domain: z.int().min(1).default(20),
       watchers: z.int().min(1).max(100_000).default(10_000),
       /** Notices to one registrable domain of receivers in a minute. */
       notices_per_minute: z.int().min(1).default(60),
-      /** Sockets at once of all clients, and of one client; sockets of a trusted proxy count in the total only. */
+      /** Open sockets of all clients, and of one client; sockets of a trusted proxy count in the total only. */
       sockets: z.int().min(1).max(1_000_000).default(10_000),
       sockets_per_client: z.int().min(1).default(128),
       /** Slowest rate at which a client may read an answer or send a body, and how long a socket may be slower. */
@@ -413,17 +467,20 @@ export const Settings = z.strictObject({
       /** Longest time for the headers of a request, and for a whole request. */
       headers_timeout_s: z.int().min(1).max(3_600).default(10),
       request_timeout_s: z.int().min(1).max(3_600).default(30),
-      /** Long answers (feed, index, large objects) at once of all clients, and of one; a mirror uses 8, a replica 16. */
+      /**
+       * Long answers (feed, index, large objects) that are being sent to all clients, and to one; a mirror uses 8, a
+       * replica 16.
+       */
       streams: z.int().min(1).default(256),
       streams_per_client: z.int().min(1).default(40),
-      /** MiB of long answers and objects that one client is sent in an hour. */
+      /** MiB of long answers and objects that are sent to one client in an hour. */
       stream_mb_per_hour: z.int().min(1).max(1_000_000_000).default(8_192),
       trusted_proxies: z.array(z.string()).default([]),
     })
     .prefault({}),
 });
 
-/** Limits on what clients may request and hold of one process. */
+/** Limits on the requests of clients and on the resources of this process that they may occupy. */
 export type Limits = z.infer<typeof Settings>["limits"];
 /** The default limits. */
 export const DEFAULT_LIMITS: Limits = Settings.shape.limits.parse(undefined);
@@ -462,7 +519,7 @@ const JSON_FORMS: Record<string, string> = {
   record: `an object as JSON in one line, such as {"api.example.com":1}`,
 };
 
-/** Describes a wrong value; for a list or an object in a variable, by the expected JSON form. */
+/** Describes a wrong value; for an environment variable that must be a list or an object, by the expected JSON form. */
 function describeIssue(issue: z.core.$ZodIssue, fromEnv: boolean): string {
   const form = fromEnv && issue.code === "invalid_type" ? JSON_FORMS[issue.expected] : undefined;
   return form === undefined ? issue.message : `expected ${form}`;
@@ -526,7 +583,10 @@ function addSecretsOf(settings: z.infer<typeof Settings>): void {
     addAddressSecrets(address);
 }
 
-/** Validates settings and adds their secrets to those that are hidden. @returns the problems by setting; empty if valid */
+/**
+ * Validates settings and adds their secrets to the texts that `redact` hides.
+ * @returns the problems by setting; empty if valid
+ */
 export function problemsIn(settings: object): { at: string; says: string }[] {
   const parsed = Settings.safeParse(settings);
   if (parsed.success) addSecretsOf(parsed.data);

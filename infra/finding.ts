@@ -1,4 +1,7 @@
-/** Severity of a finding: `broken` stops a role, `warn` does not and may pass, `off` is not configured. */
+/**
+ * Severity of a finding. `broken`: a process of the service cannot do its work until this is repaired. `warn`: it
+ * can, and the problem may go away without action. `off`: the checked part is not configured.
+ */
 export type Severity = "ok" | "warn" | "broken" | "off";
 
 /** The result of one check of this machine, for people and for scripts. */
@@ -27,13 +30,16 @@ export const broken = (name: string, says: string, todo: string): Finding => ({
   todo,
 });
 
-/** Longest time that one check may take, ms, so that an address that never answers does not block `doctor`. */
+/**
+ * Longest time that one check may take, ms, so that an address that never answers does not block the command
+ * `doctor`.
+ */
 const CHECK_TIMEOUT_MS = 20_000;
 
 /**
- * Runs one check and returns its findings. When the check throws or takes longer than 20 s, the result is one `broken`
- * finding with the error's message.
- * @param todo what the operator should do in that case
+ * Runs one check and returns its findings. When the check throws or takes longer than 20 s, the result is one
+ * `broken` finding with the error's message.
+ * @param todo what the operator should do, for that `broken` finding
  */
 export async function runCheck(name: string, todo: string, check: () => Promise<Finding[]>): Promise<Finding[]> {
   let timer: NodeJS.Timeout | undefined;

@@ -32,8 +32,8 @@ interface Span {
 }
 
 /**
- * Detects stalls by a timer that fires late when the loop was busy or the machine gave the process no processor. The timer
- * runs only while a span is open.
+ * Detects stalls by a timer that fires late when the loop was busy or the machine gave the process no processor. The
+ * timer runs only while a span is open.
  */
 export class TimerLoopWatch implements LoopWatch {
   readonly #spans = new Set<Span>();

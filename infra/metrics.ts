@@ -5,8 +5,8 @@
  */
 
 /**
- * The part of a process's work that a metric belongs to; a process starts the counters of its areas at 0. `role`
- * applies to every process.
+ * The part of a process's work that a metric belongs to. A process starts the counters of the areas in which it works
+ * at 0. `role` applies to every process.
  */
 export type Area = "role" | "observe" | "ingest" | "grade" | "publish" | "serve" | "sell" | "replica";
 
@@ -19,8 +19,9 @@ interface Metric {
 }
 
 const BOOLEAN_VALUES = ["true", "false"] as const;
+/** States of an endpoint after a free probe, as `pipelines/record/bodies.ts` describes them. */
 const HANDSHAKE_STATES = ["asked", "free", "malformed", "wall", "status", "silent", "unfetchable"] as const;
-/** Topics that are ingested into segments. */
+/** Topics of the log whose records are written to segments (the Parquet files of the record). */
 const INGESTED_TOPICS = [
   ...["listings", "observations.free", "observations.paid", "observations.mcp", "asks", "corrections"],
 ] as const;

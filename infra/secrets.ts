@@ -3,8 +3,8 @@ import { parseUrl } from "./url.ts";
 /**
  * The secrets of this process: passwords and keys from the settings, and the parts of addresses that may be keys.
  * Client libraries put addresses into their error messages, and blockchain nodes repeat a key that they refuse.
- * Therefore log lines, final error messages, and errors of the blockchain client, whose messages may enter the record,
- * pass through `redact`.
+ * Therefore `redact` is applied to log lines, to the message of the error that ends a command, and to errors of the
+ * blockchain client, whose messages may be recorded and published.
  */
 const secrets = new Set<string>();
 /** The secrets, longest first, so that a secret is removed before a shorter one that is part of it. */
@@ -36,7 +36,7 @@ const decodeOrKeep = (text: string): string => {
 /**
  * Adds the parts of an address that may be keys to the secrets: user and password, the whole query, and each value in
  * it.
- * @param withPath adds the path and its segments too, in which providers of blockchain nodes put keys
+ * @param withPath true: also adds the path and its segments, in which providers of blockchain nodes put keys
  */
 export function addAddressSecrets(address: string | null, withPath = false): void {
   const url = address === null ? null : parseUrl(address);
@@ -58,7 +58,7 @@ export function redact(text: string): string {
   return redacted;
 }
 
-/** Largest number of an error's nested causes that are redacted. */
+/** Largest number of errors that are redacted in a chain of causes, including the first error. */
 const MAX_CAUSES = 10;
 
 /** Redacts a string, or a value that can be written as JSON; other values are returned unchanged. */

@@ -9,7 +9,7 @@ import { BoundedMap } from "./bounded-map.ts";
 export interface Holder {
   /** Address of the wallet that pays. */
   payer?: string | undefined;
-  /** Key of the client network. */
+  /** Key of the client's network (`networkKey` in egress/address.ts). */
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
@@ -40,7 +40,7 @@ class Counts {
   }
 }
 
-/** Number of names whose debts are remembered. Beyond it, the name that was charged longest ago is forgotten. */
+/** Number of names whose debts are remembered. Beyond it, the name whose debt was raised longest ago is forgotten. */
 const MAX_DEBTORS = 10_000;
 /** Time in which a debt halves, ms. */
 const DEBT_HALF_LIFE_MS = 300_000;
@@ -125,7 +125,7 @@ export class Places {
 
   /**
    * Waits for a place until `signal` aborts.
-   * @returns null after an abort, or when too many wait and this holder has the largest load
+   * @returns null after an abort, or when too many wait and no other holder without `reserved` has a larger load
    */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;
@@ -152,7 +152,7 @@ export class Places {
     return Math.max(0, ...namesOf(holder).map((name) => this.#heldCounts.count(name)));
   }
 
-  /** Reports whether some waiting holder shares no name with this holder. */
+  /** Reports whether another holder, which shares no name with this one, waits for a place. */
   isWantedBeside(holder: Holder): boolean {
     const ownNames = new Set(namesOf(holder));
     for (const { names } of this.#waiting) if (!names.some((name) => ownNames.has(name))) return true;
@@ -240,7 +240,8 @@ export class Places {
   }
 
   /**
-   * Ends the newest wait of the holder with the largest load, if that load exceeds the load of `namedHolder`.
+   * Ends the newest wait of a holder without `reserved` whose places, debt and waits add up to most, if that sum is
+   * larger than the sum of `namedHolder` would be with one more wait.
    * @returns true if a wait was ended
    */
   #evictWaiting(namedHolder: NamedHolder): boolean {
@@ -277,7 +278,7 @@ export class FairQueue<T> {
   readonly #holders = new Map<T, string[]>();
   /** Entries of each name, in the order in which they were added. */
   readonly #entries = new Map<string, Set<T>>();
-  /** Names by their number of entries. `#largestCount` is the largest number of entries that a name has. */
+  /** Names grouped by how many entries they have. `#largestCount` is the largest of these numbers. */
   readonly #levels = new Map<number, Set<string>>();
   #largestCount = 0;
 
@@ -321,8 +322,8 @@ export class FairQueue<T> {
   }
 
   /**
-   * Returns the newest entry of the name with the most entries, provided that after its removal that name still has at
-   * least as many as each of `names`.
+   * Returns the newest entry of the name with the most entries, provided that without it this name still has at least
+   * as many entries as each of `names` has with the new entry.
    */
   #evictable(names: readonly string[]): T | undefined {
     for (const name of this.#levels.get(this.#largestCount) ?? []) {

@@ -59,7 +59,10 @@ function combinations(labels: Readonly<Record<string, readonly string[] | null>>
   );
 }
 
-/** Gauges of prom-client whose names end in `_total`, a suffix that only counters may have (promtool check metrics). */
+/**
+ * Gauges of prom-client that are removed, since their names end in `_total`, which only names of counters may
+ * (promtool check metrics).
+ */
 const MISNAMED_GAUGES = [
   "nodejs_active_resources_total",
   "nodejs_active_handles_total",

@@ -50,8 +50,8 @@ export interface IndexedText {
 }
 
 /**
- * The texts that match a question. `words` and `weights` have one element for each word; the arrays below have one for
- * each text.
+ * The texts that match a question. `words` and `weights` have one element for each word of the question; `rows` (the
+ * texts' row numbers), `held` and `scores` have one for each text.
  */
 export interface TextMatches {
   /** Words that were searched for, in the question's spelling, at most {@link MAX_WORDS}. */
@@ -59,7 +59,7 @@ export interface TextMatches {
   /** Weight of each word: the fewer texts hold the word, the larger it is. */
   weights: number[];
   rows: Uint32Array;
-  /** Bit n is set when the text, or its kind, holds word n. */
+  /** Bit n is set when word n matches the text or its kind. */
   held: Uint16Array;
   /** BM25 score of each text. */
   scores: Float32Array;
@@ -72,13 +72,15 @@ const MAX_INDEXED_WORDS = 120;
 /** Score of a word that matches only the text's kind, as a share of the score of a word that the text itself holds. */
 const KIND_SHARE = 0.4;
 /**
- * Score of a word that is only the beginning of a word in the text, as a share. Such matches are used when no text
- * holds the whole word.
+ * Score of a word that is only the beginning of a word in the text, as a share of the score of a whole word. Such
+ * matches are used when no text holds the whole word.
  */
 const PREFIX_SHARE = 0.6;
 const MIN_PREFIX_CHARS = 4;
 const SMALL_NUMBER = /^\d{1,2}$/;
-/** BM25's term saturation (K1) and length normalisation (B), for words that count once in each text. */
+/**
+ * BM25's term saturation (K1) and length normalisation (B). A word counts once in each text, however often it occurs.
+ */
 const K1 = 1.2;
 const B = 0.75;
 
@@ -97,7 +99,7 @@ export class TextIndex {
   #rowCount = 0;
   #totalWords = 0;
 
-  /** @param kinds words that people use for each kind, by the kind's name */
+  /** @param kinds the words that people use for each kind, by the name of the kind */
   constructor(kinds: Readonly<Record<string, string>>) {
     const tokens = `tokenize="porter unicode61"`;
     this.#db.exec(`CREATE VIRTUAL TABLE texts USING fts5(text, kind, content='', contentless_delete=1, ${tokens})`);

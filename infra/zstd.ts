@@ -28,8 +28,8 @@ export class ZstdPacking {
   #bytes = 0;
 
   /**
-   * @param streamed compresses short texts as a stream too; their frames then do not hold the size of the text, as the
-   * archive needs
+   * @param streamed true: also compresses a short text as a stream. The frame of a stream does not hold the size of
+   * the text; the files of the archive have this form
    */
   constructor(streamed = false) {
     this.#stream = streamed ? openStream() : null;

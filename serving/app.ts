@@ -24,11 +24,12 @@ const allowHeaderAt = (path: string): string =>
  */
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
 
-/** Retry-After, seconds, until the first refresh of the view has most likely ended. */
+/** Retry-After, seconds. By then the first refresh of the view has most likely ended. */
 const FIRST_REFRESH_RETRY_S = "2";
 
 /**
- * Refuses requests until the first refresh succeeded, since until then the view is empty whatever the record holds.
+ * Refuses requests until the first refresh of the view (the state that answers are made from) succeeded: until then
+ * the view is empty whatever the record holds.
  * @throws Problem not_ready
  */
 function refuseUntilFirstView({ follower }: Service, limitHeaders: Record<string, string>): void {
@@ -38,16 +39,17 @@ function refuseUntilFirstView({ follower }: Service, limitHeaders: Record<string
 }
 
 /**
- * Refuses free operations while this process is overloaded. Requests without a socket come from this process itself and
- * pass. @throws Problem unavailable
+ * Refuses free operations while this process is overloaded. Requests without a socket are sent by this process itself
+ * and pass.
+ * @throws Problem unavailable
  */
 function refuseWhenOverloaded({ overload }: Service, { id }: Operation, peer: string | undefined): void {
   if (peer !== undefined) overload?.refuseFree(id);
 }
 
 /**
- * Builds the call of an operation, and counts it against the operation's limit. @throws Problem method_not_allowed,
- * unavailable, too_many_requests, not_ready
+ * Builds the call of an operation, and counts it against the operation's limit.
+ * @throws Problem method_not_allowed, unavailable, too_many_requests, not_ready
  */
 function toCall(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
@@ -100,7 +102,7 @@ const countRequest = (service: Service, operation: Operation | null, status: num
     status: String(status),
   });
 
-/** Adds the headers of the limit to an answer of a paid operation, which was made without knowing the limit. */
+/** Adds the headers of the rate limit to an answer of a paid operation, which `run` made without them. */
 function withLimitHeaders(response: Response, { limitHeaders }: Call): Response {
   for (const [name, value] of Object.entries(limitHeaders)) response.headers.set(name, value);
   return response;
@@ -135,9 +137,9 @@ function createHandler(service: Service, rows: readonly Operation[]) {
 }
 
 /**
- * Answers a CORS preflight: what a browser asks before a page of another origin may send a payment or JSON (Fetch,
- * CORS-preflight). No operation relies on cookies, so every page may call what anybody may call. Forms and the MCP
- * server are left out, since pages need neither.
+ * Answers a CORS preflight: the request that a browser sends before a page of another origin may send a payment or
+ * JSON (Fetch, CORS-preflight). No operation relies on cookies, so every page may call what anybody may call. Forms
+ * and the MCP server are left out, since pages need neither.
  */
 function preflightOf(rows: readonly Operation[], { method, headers }: H3Event["req"]): Response | null {
   if (method !== "OPTIONS" || !headers.has("access-control-request-method") || !rows[0]?.tag) return null;

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-/** The client library as one file, identical to the one in its package. */
+/** A built script that this service serves as one file, such as the client library of the npm package. */
 export interface ClientFile {
   readonly text: string;
   /** Hex sha256, as `sha256sum` prints it. */
@@ -11,18 +11,22 @@ export interface ClientFile {
   readonly integrity: string;
 }
 
-/** Paths at which `npm run build` writes the library, and the proof of a card for a page. */
+/** Path at which `npm run build` writes the client library. */
 const CLIENT_PATH = fileURLToPath(new URL("./client/dist/client.mjs", import.meta.url));
+/** Path at which `npm run build` writes the script that verifies a card in a page. */
 const PROOF_PATH = fileURLToPath(new URL("./client/dist/prove.mjs", import.meta.url));
 
-/** Reads the proof; null as {@link readClientFile}. @throws Error for a text that would end the page that holds it */
+/**
+ * Reads the script that verifies a card in a page; null as {@link readClientFile}.
+ * @throws Error when its text would end the script element of a page that includes it
+ */
 export function readProveFile(): ClientFile | null {
   const file = readClientFile(PROOF_PATH);
   if (file && /<\/script|<!--/i.test(file.text)) throw new Error("prove.mjs cannot stand in a page");
   return file;
 }
 
-/** Reads the file; null when the service runs from its sources and nothing was built. */
+/** Reads a built file; null when the service runs from its sources and nothing was built. */
 export function readClientFile(file: string = CLIENT_PATH): ClientFile | null {
   if (!existsSync(file)) return null;
   const bytes = readFileSync(file);

@@ -53,8 +53,9 @@ export interface ServingLimits extends Limits {
   reads_per_minute: number;
   /** Disputes that one client may send in an hour. */
   disputes_per_hour: number;
-  /** Requests in a minute for a price or a bought call: of one client, and for prices of one domain by all clients. */
+  /** Requests for a price or a bought call that one client may send in a minute. */
   buys_per_minute: number;
+  /** Price requests to the sellers of one domain in a minute, for all clients together. */
   quotes_per_domain_minute: number;
   /** Fallbacks (a second seller after the first one failed) in an hour: of one wallet's orders, and of all orders. */
   fallbacks_per_hour: { payer: number; all: number };
@@ -72,7 +73,10 @@ const SERVING_LIMITS: ServingLimits = {
   evaluations_per_minute: 20,
 };
 
-/** Everything that serving may use. It has no private store, no lake, and no key but the one that signs answers. */
+/**
+ * Everything that serving may use. It has no private store, no database of observations (lake), and no key but the
+ * one that signs answers.
+ */
 export interface ServingDeps {
   /** The public store. */
   store: Pick<Store, "get" | "getRange" | "head">;
@@ -92,19 +96,22 @@ export interface ServingDeps {
   limits?: Partial<ServingLimits>;
   cache?: CacheBounds;
   /**
-   * The queue of asks (urls that wait for a free probe), folded from the log. Without it a replica knows only the asks
-   * that it appended itself.
+   * The queue of asks (urls that wait for a free probe), computed from the log. Without it a replica knows only the
+   * asks that it appended itself.
    */
   askQueue?: AskQueue;
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Demand;
   /** The parts needed to probe a listing; absent: this process probes nothing. */
   looks?: ProbeDeps;
-  /** Our own addresses in addition to `baseUrl`. */
+  /** Addresses of this service in addition to `baseUrl`. */
   ownAddresses?: readonly string[];
   /** How receivers of watchers are reached, and the log that holds watchers; absent: no watcher is accepted. */
   receivers?: { egress: Pick<Egress, "fetch">; log: ServingLog; allowPlainHttp: boolean };
-  /** Folder in which folds of the log are stored; absent: each start reads their topics from the beginning. */
+  /**
+   * Folder in which tables that are computed from the log (folds) are saved; absent: each start reads their topics
+   * from the beginning.
+   */
   folds?: FoldFolder;
   /** The parts needed to buy calls; absent: nothing is sold. */
   sales?: Sales;
@@ -112,7 +119,9 @@ export interface ServingDeps {
   whyNotSold?: string;
   /** The parts needed for our own paid operations, in addition to the rest; absent: there are none. */
   workshop?: Pick<WorkDeps, "egress" | "extractor" | "register"> & Partial<Pick<WorkDeps, "summariser" | "search">>;
-  /** Secret from which planted pages are derived; absent: none is served. */
+  /**
+   * Secret from which planted pages (pages that test endpoints that read pages) are computed; absent: none is served.
+   */
   plantedPageSecret?: Uint8Array;
   /** Detects whether this process is overloaded; absent: no request is refused for that. */
   overload?: Pick<Overload, "refuseFree">;
@@ -120,7 +129,7 @@ export interface ServingDeps {
   docsDir?: string;
   /** The client library (default: the built file); null: none is served. */
   clientFile?: ClientFile | null;
-  /** The proof of a card for a page (default: the built file); null: none is served. */
+  /** The script that verifies a card in a page (default: the built file); null: none is served. */
   proveFile?: ClientFile | null;
 }
 
@@ -237,7 +246,7 @@ export function createService(deps: ServingDeps): Service {
   };
 }
 
-/** Limits on uncached evidence files that a brief may read for one endpoint. */
+/** Limits on uncached evidence files that the paid operation research/brief may read for one endpoint. */
 const BRIEF_READS = { maxFiles: 16, maxBytes: 16 * 1024 * 1024 };
 
 /** Creates the parts of our own paid operations; null when there are none. */
@@ -254,8 +263,8 @@ function createWork(
 }
 
 /**
- * Stands in for receivers when watchers are not accepted: no receiver is ever contacted, since its answer could not be
- * recorded.
+ * Stands in for receivers when watchers are not accepted. Nothing is sent to a receiver, since its answer could not
+ * be recorded.
  */
 const NO_RECEIVERS = {
   log: NO_LOG,

@@ -22,7 +22,10 @@ export interface ServeOptions {
   /** Peers whose sockets carry many clients' requests. Only their total number is limited. */
   proxies?: readonly Cidr[];
   metrics?: Pick<Metrics, "count">;
-  /** Gets the sources of the share of sockets in use, and of the time that a connection waits to be accepted. */
+  /**
+   * Receives the functions that return the share of sockets in use, and the time that a connection waits to be
+   * accepted.
+   */
   overload?: Pick<Overload, "setSocketShare" | "setAcceptWait">;
   /** Longest time for running answers after closing began, ms (default 10,000). */
   graceMs?: number;
@@ -35,12 +38,13 @@ export interface Serving {
   close(): Promise<void>;
 }
 
-/** Longest silence of a socket during a request, and between two requests, ms. */
+/** Longest silence of a socket during a request, ms. */
 const SILENCE_MS = 120_000;
+/** Longest silence of a socket between two requests, ms. */
 const KEEP_ALIVE_MS = 5_000;
 /**
- * Interval at which the server looks for requests that exceeded their time, ms. Node's default of 30 s is three times
- * that time.
+ * Interval at which the server looks for requests that exceeded their time, ms. Node's default is 30 s, three times
+ * the default time for the headers of a request.
  */
 const REQUEST_CHECK_MS = 1_000;
 /** Interval at which this process connects to its own port to measure how long a connection waits, ms. */

@@ -15,7 +15,7 @@ import { check, disputes, TRUST } from "./operations/trust.ts";
 import { BUYING, buyerOrders } from "./operations/via.ts";
 import { WATCHERS } from "./operations/watchers.ts";
 
-/** A replica whose view is older than this reports that it is not ready, until a refresh succeeds; ms. */
+/** A replica whose last successful refresh is longer ago than this reports that it is not ready, ms. */
 const MAX_VIEW_AGE_MS = 300_000;
 
 const livez: Operation = {

@@ -11,12 +11,15 @@ const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
 export type Role = (typeof ROLES)[number];
 
 const GIB = 2 ** 30;
-/** Free bytes below which writes will soon fail: the finding is `broken`. */
+/** Free bytes below which the finding is `broken`, since writes will soon fail. */
 const DISK_BROKEN_BYTES = GIB;
-/** Free bytes below which the record of some thousand endpoints fills the disk within weeks: the finding is `warn`. */
+/** Free bytes below which the finding is `warn`: the record of some thousand endpoints fills them within weeks. */
 const DISK_WARN_BYTES = 10 * GIB;
 
-/** Returns the nearest existing parent of a path, since this check must not create the folder. */
+/**
+ * Returns the path if it exists, else its nearest existing parent. The check of the disk must not create the data
+ * folder.
+ */
 const existingParent = (path: string): string => (existsSync(path) ? path : existingParent(dirname(path)));
 
 /** Checks the free space on the disk of the data folder. */

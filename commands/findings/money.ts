@@ -9,7 +9,7 @@ import { type FolderWallets, WalletFolder } from "../../infra/rails/wallet-folde
 import { walletFindings as balanceFindings, walletReport } from "../../infra/rails/wallet-report.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
-/** Name of a network's finding. */
+/** Returns the name of the finding about a network. */
 const networkFindingName = (id: string): string => `network ${id}`;
 
 /**
@@ -32,7 +32,10 @@ export async function networkFindings(config: Config): Promise<Finding[]> {
   ];
 }
 
-/** Reports a network on which fewer nodes answer than must agree on a settlement. No payment is signed on it. */
+/**
+ * Checks the nodes of one network, and adds a `broken` finding if fewer nodes answer than must agree on a settlement.
+ * Then no payment is signed on this network.
+ */
 async function checkNetworkNodes(network: Network): Promise<Finding[]> {
   const findings = await checkNetwork(network);
   const answeringNodes = findings.filter(({ name, standing }) => name.includes(" node ") && standing === "ok").length;
@@ -42,8 +45,8 @@ async function checkNetworkNodes(network: Network): Promise<Finding[]> {
 }
 
 /**
- * Checks the balances of the wallets, and how long they last.
- * @param nodes findings about the networks; a network on which too few nodes answer is not asked for balances
+ * Checks the balances of the wallets, and for how long the money lasts.
+ * @param nodes findings about the networks; a network whose nodes are broken is not asked for balances
  */
 export async function walletFindings(config: Config, nodes: readonly Finding[] = []): Promise<Finding[]> {
   const { wallets } = config;
@@ -83,9 +86,9 @@ export async function walletFindings(config: Config, nodes: readonly Finding[] =
 }
 
 /**
- * Warns when blind calls leave from the same address as known ones: a seller can then recognise them by the address
- * alone (docs/schedule.md, "What a blind call looks like"). It is only a warning, since a machine may have only one
- * address.
+ * Warns if blind calls (test calls from a wallet that no seller can know to be ours) may leave from the same address
+ * as known calls (from our published wallet): a seller can then recognise blind calls by the address alone
+ * (docs/schedule.md, "What a blind call looks like"). It is only a warning, since a machine may have only one address.
  */
 export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
   const { known_addresses: known, blind_addresses: blind } = observe;
@@ -107,7 +110,7 @@ export function blindFindings({ observe }: Pick<Config, "observe">): Finding[] {
 }
 
 const MAX_CONCURRENT_SIGNATURES = 8;
-/** A message to sign that no contract accepts as a payment. */
+/** The message of the test signature; no contract accepts it as a payment. */
 const TEST_MESSAGE = {
   domain: { name: "touchstone doctor" },
   types: { Word: [{ name: "word", type: "string" }] },
@@ -116,8 +119,8 @@ const TEST_MESSAGE = {
 } as const;
 
 /**
- * Requests a test signature from the signer that holds keys outside the wallet folder. Returns no findings if all keys
- * are in the folder.
+ * Requests a test signature for each wallet whose key is held by a signer (a separate service) instead of in the
+ * wallet folder. Returns no findings if all keys are in the folder.
  */
 async function signerFindings({ known, gas, till, float, blind }: FolderWallets): Promise<Finding[]> {
   const walletsWithSigner = [known, gas, till, float, ...blind].flatMap((one) =>

@@ -8,7 +8,7 @@ import { addressesOfThisMachine } from "./settings.ts";
 
 /** Difference between this machine's clock and that of a control address, seconds, above which the finding is a warning. */
 const CLOCK_WARN_S = 5;
-/** Difference above which the finding is `broken`, seconds, since the publisher then refuses to publish. */
+/** The same difference, seconds, above which the finding is `broken`, since the publisher then refuses to publish. */
 const CLOCK_BROKEN_S = 30;
 
 const describeResult = (result: EgressResult): string =>
@@ -24,8 +24,9 @@ const isOnThisMachine = (address: string): boolean => {
 };
 
 /**
- * Returns why the role refuses to pay, or null. Without a control address, an outage of this machine would count
- * against a seller.
+ * Returns why a role refuses to pay, or null. A control address is an address on another machine that is always up: if
+ * it fails together with a seller, this machine has the outage. Without one, that outage would count against the
+ * seller.
  */
 export function whyNotPayWithoutControl({
   control_urls,
@@ -38,7 +39,8 @@ export function whyNotPayWithoutControl({
 
 /**
  * Checks that the control addresses answer and are not on this machine, and compares this machine's clock with theirs.
- * If at most half of them are down it is a warning, since the majority decides.
+ * If at most half of them are down, the finding is a warning, since an outage of this machine is assumed only if more
+ * than half fail.
  */
 export async function controlFindings(config: Config, egress: Egress, clock: Clock): Promise<Finding[]> {
   const { control_urls: urls } = config;
@@ -52,7 +54,7 @@ export async function controlFindings(config: Config, egress: Egress, clock: Clo
   );
   const addressFindings = answers.map(({ url, result }, i) => controlFinding(`control ${i + 1}`, url, result, config));
   const answering = addressFindings.filter(({ standing }) => standing !== "broken").length;
-  // Addresses that are down have no effect while at least half of them answer.
+  // Addresses that are down do not change any verdict while at least half of all control addresses answer.
   const isMinorityDown = answering > 0 && answering * 2 >= addressFindings.length;
   const findings = addressFindings.map(
     (one): Finding => (one.standing === "broken" && isMinorityDown ? { ...one, standing: "warn" } : one),

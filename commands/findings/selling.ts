@@ -12,14 +12,14 @@ import { WalletFolder } from "../../infra/rails/wallet-folder.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 
 /**
- * Number of transactions for which there must be gas. With less nothing is sold, since the service bears the cost of a
- * call that it cannot charge.
+ * Number of transactions for which the gas wallet must hold enough. With less nothing is sold, since the service bears
+ * the cost of a call that it cannot charge.
  */
 const MIN_TRANSACTIONS = 10n;
 const GAS_PER_TRANSACTION = 500_000n;
 
 /**
- * Returns the balance of the gas wallet, the balance that it needs, and the current gas price per unit, all in wei.
+ * Returns the balance of the gas wallet (`coin`), the balance that it needs, and the current gas price, all in wei.
  * @throws ChainDown
  */
 export async function gasOf(reader: Reader, address: string) {
@@ -29,8 +29,8 @@ export async function gasOf(reader: Reader, address: string) {
 }
 
 /**
- * Escrow is offered only if a block is final within this time, seconds: the buyer waits that long before the seller is
- * paid.
+ * Escrow is offered only if blocks become final within this time, seconds, since the seller is paid, and the buyer
+ * gets the answer, only after the payment into escrow is final.
  */
 const FINAL_WITHIN_S = 12;
 
@@ -55,7 +55,7 @@ export async function sellingFindings(config: Config): Promise<Finding[]> {
   const rail = railOn([network]);
   const networkFindings = await runCheck("sell.network", "check its nodes", () => checkNetwork(network));
   const nodeFindings = networkFindings.map((one) => ({ ...one, name: `sell ${one.name}` }));
-  // The checks below ask the same nodes.
+  // The checks below request the same nodes, so they are left out when none answers.
   if (!networkFindings.some(({ name, standing }) => name.includes(" node ") && standing === "ok"))
     return [
       ...nodeFindings,

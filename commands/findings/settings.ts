@@ -7,9 +7,7 @@ import { findSourceProblems } from "../../pipelines/roles/parts.ts";
 /** Host names that only this machine can reach. */
 const LOCAL_HOST = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
-/**
- * Checks settings that are valid one by one but wrong together, which `loadConfig` does not detect.
- */
+/** Checks settings that are valid one by one but wrong together, which `loadConfig` does not detect. */
 export async function settingsFindings(config: Config): Promise<Finding[]> {
   const findings = [
     ...addressFindings(config),
@@ -115,7 +113,7 @@ function storeFindings({ stores, log, sell }: Config): Finding[] {
   return findings;
 }
 
-/** Compares each cap with the next larger one: a cap that exceeds the next one has no effect. */
+/** Compares each spending cap with the next wider one: a cap that exceeds the next one has no effect. */
 function spendFindings({ spend }: Config): Finding[] {
   const capsBySize = ["per_call", "per_host_day", "per_domain_day", "per_day", "total"] as const;
   return capsBySize.slice(1).flatMap((larger, i) => {

@@ -19,7 +19,9 @@ const openExistingLog = (config: Config, known?: KnownLog): Promise<Log> => {
   return openLog({ ...config, kafka }, LOG_TOPICS, foldersOf(config.data_dir).log, createLogger("silent"), known);
 };
 
-/** Ignores the error of a log that does not exist yet: the first role that starts creates it. */
+/**
+ * Throws every error except that of a log which does not exist yet, since the first role that starts creates the log.
+ */
 const ignoreLogNotBegun = (error: unknown) => {
   if (!(error instanceof LogNotBegun)) throw error;
 };
@@ -40,8 +42,8 @@ export async function recordFindings(config: Config, role: Role): Promise<Findin
 }
 
 /**
- * Checks that the log answers and has all topics with the right settings. A missing topic is a finding; none is
- * created.
+ * Checks that the log answers and has all topics with the right settings. A missing topic is a finding; the check
+ * creates none.
  */
 export async function logFindings(config: Config): Promise<Finding[]> {
   const dir = foldersOf(config.data_dir).log;
@@ -72,8 +74,8 @@ const STORE_ACCESS: Record<Role, Partial<Record<StoreName, "reads" | "writes">>>
 };
 
 /**
- * Checks that the role can use a store: for a writer, with a conditional write of an object that is deleted again. Also
- * checks that a private store refuses requests without credentials.
+ * Checks that the role can use a store. If the role writes to it, the check writes one object conditionally and
+ * deletes it again. Also checks that a private store refuses requests without credentials.
  */
 export async function storeFindings(config: Config, role: Role, name: StoreName): Promise<Finding[]> {
   const sells = config.sell.network !== null;
@@ -105,7 +107,7 @@ function folderFinding(name: StoreName, dir: string, access: "reads" | "writes")
   return ok(`store.${name}`, `${dir} can be ${access === "writes" ? "written" : "read"}`);
 }
 
-/** Checks that a private store is closed, by a request without credentials for an object that does not exist. */
+/** Checks that a bucket is closed to the public, by a request without credentials for an object that does not exist. */
 async function closedFinding(config: Config, name: "private" | "orders", address: string): Promise<Finding> {
   const storesWithoutCredentials = { ...config.stores, [`${name}_key_id`]: null, [`${name}_key`]: null };
   const store = await openStore({ stores: storesWithoutCredentials }, name, "", false);

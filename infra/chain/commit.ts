@@ -14,8 +14,8 @@ const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 const sideFile = z.looseObject({ file: z.string(), bytes: offset, sha256: Sha256Hex });
 
 /**
- * An immutable data file with the log's records at positions first .. last, both inclusive. `file` is its whole key in
- * the store.
+ * A segment: an immutable data file (Parquet) with the log's records at positions first .. last, both inclusive.
+ * `file` is its whole key in the store.
  */
 const segment = z
   .looseObject({
@@ -59,7 +59,7 @@ const commit = z
     writer: z.string(),
     /** True when the log had lost the records [first, next) and an operator accepted the loss. */
     gap: z.literal(true).optional(),
-    /** All live files after this commit; present in every SNAPSHOT_EVERY-th commit. */
+    /** All live files (added and not removed) after this commit; present in every SNAPSHOT_EVERY-th commit. */
     live: z.array(segment).optional(),
   })
   .refine((c) => c.first <= c.next, "first lies past next")
@@ -87,7 +87,7 @@ export function parseCommit(bytes: Uint8Array, key: string, n: number): Commit {
 
 /** The partition of a log that one chain follows. */
 export interface ChainPartition {
-  /** Id drawn when the log was created. */
+  /** Random id of the log, from its creation. */
   logId: string;
   topic: string;
   partition: number;

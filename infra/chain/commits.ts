@@ -24,7 +24,10 @@ export interface Proposal {
   /** Positions [first, next) become readable; first === next when files are only replaced (compaction). */
   first: number;
   next: number;
-  /** Event id of the record at next - 1; when first === next, the head's `lastEventId`. */
+  /**
+   * Event id of the log record at next - 1; when first === next, `lastEventId` of the head (the state after the last
+   * commit).
+   */
   lastEventId: string | null;
   add: readonly SegmentRef[];
   /** Keys of live files that `add` replaces. */
@@ -52,7 +55,7 @@ export type CommitResult = { won: boolean; head: ChainHead };
  */
 export interface Chain extends ChainPartition {
   /**
-   * Reads the newest head.
+   * Reads the head: the state of the chain after its newest commit.
    * @throws DamagedChain naming the object that is missing or unsound
    */
   head(): Promise<ChainHead>;
@@ -70,8 +73,8 @@ export interface Chain extends ChainPartition {
   /** Reads a segment or its `rejects` and checks the sha256. @throws DamagedChain */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
   /**
-   * Deletes a segment of this process whose commit lost. If the segment is live after all, it is kept, and the result
-   * is false.
+   * Deletes a segment of this process whose proposed commit was not written. If the segment is live after all, it is
+   * kept, and the result is false.
    */
   dropSegment(ref: SegmentRef): Promise<boolean>;
   /** Yields every commit from the first on, and checks that each follows from the previous one. */
@@ -257,9 +260,9 @@ async function recordAt(log: Log, topic: string, partition: number, offset: numb
 }
 
 /**
- * Reads the newest head, starting from a known one (EMPTY_HEAD when none is known). It opens at most SNAPSHOT_EVERY
- * commits after the known head, and, if the chain is longer, at most as many again from the last snapshot on. When
- * nothing is new it makes one request.
+ * Reads the newest head (the state after the last commit), starting from a known one (EMPTY_HEAD when none is known).
+ * It opens at most SNAPSHOT_EVERY commits after the known head, and, if the chain is longer, at most as many again
+ * from the last snapshot on. When nothing is new it makes one request.
  * @throws DamagedChain naming the commit that is missing or unsound
  */
 async function readHead(store: Store, folder: string, knownHead: ChainHead): Promise<ChainHead> {

@@ -61,8 +61,8 @@ export function headOfSnapshot(commit: Commit, folder: string): ChainHead {
 }
 
 /**
- * Checks that the new files cover exactly the positions that the commit adds (none for a gap), and that files of
- * earlier positions are added if and only if files are removed.
+ * Checks that the new files cover exactly the positions that the commit adds (none for a gap), and that files with
+ * earlier positions (replacements) are added if and only if files are removed.
  */
 function checkAddedPositions(commit: Commit): void {
   const addedRanges = mergeRanges(commit.add.filter((ref) => ref.first >= commit.first));

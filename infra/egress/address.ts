@@ -35,8 +35,8 @@ const isInRange = (address: Address, [network, bits]: Range): boolean =>
   address.kind() === network.kind() && address.match(network, bits);
 
 /**
- * Parses an address. For v4-mapped and NAT64 forms it returns the IPv4 address inside. Null when the text is not an address,
- * or has a zone (`fe80::1%eth0`), which no stranger may name.
+ * Parses an address. For v4-mapped and NAT64 forms it returns the IPv4 address inside. Null when the text is not an
+ * address, or has a zone (`fe80::1%eth0`), which no stranger may name.
  */
 export function parseAddress(text: string): Address | null {
   const family = isIP(text);
@@ -148,7 +148,8 @@ export function systemResolve(servers?: readonly string[]): Resolve {
 }
 
 /**
- * Makes a resolver for development: it resolves every name to one address, at which a stand-in on this machine answers.
+ * Makes a resolver for development: it resolves every name to one address, at which a server on this machine answers
+ * in place of the sellers.
  */
 export const resolveTo =
   (address: string): Resolve =>
@@ -198,8 +199,8 @@ function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
 }
 
 /**
- * Validates a url by its text alone. The WHATWG parser first turns decimal, octal, hex, short and full-width hosts into the
- * address they stand for; the checks then see only that form.
+ * Validates a url by its text alone. The WHATWG parser first turns decimal, octal, hex, short and full-width hosts
+ * into the address they stand for; the checks then see only that form.
  */
 export function validateUrl(text: string, rules: UrlRules): UrlVerdict {
   if (text.length > MAX_URL_CHARS) return refuse("bad_url", `longer than ${MAX_URL_CHARS} characters`);

@@ -34,7 +34,7 @@ const certificateTime = (text: string): string => {
   return Number.isNaN(timeMs) ? "" : new Date(timeMs).toISOString();
 };
 
-/** Returns how a connection is secured; null for a connection without TLS. */
+/** Returns the TLS version and the certificates of a connection; null for a connection without TLS. */
 export function tlsOf(socket: Socket): TracedHop["tls"] {
   if (!(socket instanceof TLSSocket)) return null;
   const chain: Certificate[] = [];
@@ -76,8 +76,8 @@ const OUR_CODES = new Set(
   "EMFILE ENFILE ENOBUFS ENOMEM EADDRNOTAVAIL ENETUNREACH ENETDOWN EACCES EPERM ECONNREFUSED_DNS".split(" "),
 );
 /**
- * Most addresses that are tried, one after the other. They share the time to connect, so each has more than the second
- * after which a lost packet is sent again.
+ * Most addresses that are tried, one after the other. They share the time to connect. With two, each has more than
+ * the one second after which TCP sends a lost packet again.
  */
 const MAX_ADDRESSES_TRIED = 2;
 
@@ -181,8 +181,8 @@ async function startTls(target: Target, socket: Socket, options: ConnectOptions)
 }
 
 /**
- * Resolves the name once, checks all its addresses, connects to one, checks the peer, and does the TLS handshake if the url
- * is https. No byte of the request is sent. Never throws for anything that a stranger does.
+ * Resolves the name once, checks all its addresses, connects to one, checks the peer, and does the TLS handshake if
+ * the url is https. No byte of the request is sent. Never throws for anything that a stranger does.
  */
 export async function connectChecked(
   target: Target,

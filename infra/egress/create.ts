@@ -24,7 +24,10 @@ import {
 import { Exchange, type ExchangeEnd } from "./exchange.ts";
 import { declaredHeaders, type HeaderTemplate, headersAfterRedirect, prepareHeaders, stockHeaders } from "./headers.ts";
 
-/** Options for connecting. Except for the choice of the source address they are equal for all hops of all fetches. */
+/**
+ * Options for connecting. All except `sourceTo` are equal for all hops (requests of a chain of redirects) of all
+ * fetches.
+ */
 type HopOptions = Pick<ConnectOptions, "resolve" | "ca" | "sourceTo"> & { rules: UrlRules };
 
 const REDIRECTS = new Set([301, 302, 303, 307, 308]);
@@ -70,7 +73,7 @@ async function fetchFollowingRedirects(
     const { method } = request;
     const path = target.url.pathname + target.url.search;
     const httpRequest = { method, host: hostOf(target), path, headers, body: hop === 0 ? request.body : undefined };
-    // TLS is read before the exchange, since the connection is closed at the end of the exchange.
+    // The details of TLS are read before the exchange, which closes the connection at its end.
     const tls = request.trace ? tlsOf(socket) : null;
     const ending = await Exchange.run(socket, httpRequest, limits, usedMs, signal);
     state.startedAt ??= ending.sentAt;
@@ -109,13 +112,13 @@ export interface EgressOptions {
   maxWaiting?: number;
   /** Number of places of each pool: a fetch of one pool never waits for a fetch of another. */
   pools?: Readonly<Record<string, number>>;
-  /** User-Agent of requests without `stock`. */
+  /** User-Agent of requests without the field `stock` ({@link EgressRequest}). */
   userAgent: string;
   /** Source addresses of connections; default: the system's choice. */
   sources?: Sources;
   /** PEM of the roots to trust instead of the built-in ones. */
   ca?: string;
-  /** Replaces values of the table LIMITS. */
+  /** Values that replace those of the table LIMITS in egress.ts. */
   limits?: LimitChanges;
   /**
    * Watches the event loop that measures times. By default there is none, and time in which our own loop was stalled
@@ -248,7 +251,7 @@ const msSinceStart = ({ startedAt }: FetchState, now: number): number =>
 
 /**
  * Makes the result of a fetch that made no connection. Without a reason the cause is ours or the caller's, not the
- * stranger's.
+ * server's.
  */
 const createUnsentResult = ({ says, reason }: Pick<FailedResult, "says" | "reason">): FailedResult => ({
   outcome: "refused",

@@ -2,8 +2,9 @@ import type { LoopStall } from "../loop-watch.ts";
 import type { Holder } from "../shares.ts";
 
 /**
- * Fetches urls that strangers chose. Every request of this process to such a url uses an Egress. It does not throw for
- * anything that a stranger does: `fetch` resolves with an {@link EgressResult} for every end of an exchange.
+ * Fetches urls that strangers (sellers and clients of this service) chose. Every request of this process to such a
+ * url uses an Egress. It does not throw for anything that a stranger does: `fetch` resolves with a result for every
+ * end of an exchange.
  */
 export interface Egress {
   fetch(request: EgressRequest): Promise<EgressResult>;
@@ -32,8 +33,8 @@ export interface EgressRequest {
   body?: Uint8Array;
   profile: Profile;
   /**
-   * ms to the last byte, including the wait for a place. On the profile `paid` the caller has clamped it to 30..120 s; on
-   * the others it can only shorten the profile's deadline, which is the default.
+   * ms to the last byte, including the wait for a place. With the profile `paid` it may be up to 120 s, and callers
+   * set at least 30 s; with other profiles it can only shorten the profile's deadline, which is the default.
    */
   deadlineMs?: number;
   /** Most redirects to follow. The value can only lower the profile's number. */
@@ -41,11 +42,11 @@ export interface EgressRequest {
   signal?: AbortSignal;
   /** Name of the pool in which this fetch takes a place; default: the profile's name. */
   pool?: string;
-  /** The party under whose names the place counts (shares.ts); default: none. */
+  /** Names under which the place of this fetch in the pool counts (shares.ts); default: none. */
   holder?: Holder;
   /**
-   * Absent: the request names us in User-Agent. Present: the request has the headers of Node's built-in fetch, and the value
-   * is a key that chooses its source address among `Sources.stock`; equal keys choose equal addresses.
+   * Absent: the request names us in User-Agent. Present: the request has the headers of Node's built-in fetch, and
+   * the value is a key that chooses its source address among `Sources.stock`; equal keys choose equal addresses.
    */
   stock?: string;
   /** True if the result of an answered exchange shall have a `trace`; default: false. */
@@ -76,8 +77,9 @@ export interface TracedHop {
 }
 
 /**
- * handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB, deadlineMs, no redirect. evidence: 5 MiB, 3
- * hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no redirect. control: as handshake.
+ * Kind of a fetch, which decides its limits. handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB,
+ * deadlineMs, no redirect. evidence: 5 MiB, 3 hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no
+ * redirect. control: as handshake.
  */
 export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice" | "control";
 
@@ -168,7 +170,10 @@ const baseLimits: Limits = {
 const PAID_MAX_MS = 120_000;
 const PAID_DEFAULT_MS = 30_000;
 
-/** The table of egress.md. A paid answer may be slower, since a seller works and settles before it answers. */
+/**
+ * The table in docs/design/egress.md. A paid answer may be slower, since a seller works and settles before it
+ * answers.
+ */
 export const LIMITS: Readonly<Record<Profile, Limits>> = {
   handshake: baseLimits,
   control: baseLimits,
@@ -180,7 +185,10 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
 
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
-/** Limits of one request. `deadlineMs` sets the deadline of a paid call up to 120 s; elsewhere both can only lower limits. */
+/**
+ * Returns the limits of one request. `deadlineMs` sets the deadline of a paid call, up to 120 s. Of other calls it
+ * can only lower the deadline, and `hops` can only lower the number of redirects.
+ */
 export function limitsFor({ profile, deadlineMs, hops }: EgressRequest, changes: LimitChanges): Limits {
   const profileLimits = { ...LIMITS[profile], ...changes[profile] };
   const limits = hops === undefined ? profileLimits : { ...profileLimits, hops: Math.min(hops, profileLimits.hops) };

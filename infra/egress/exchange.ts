@@ -6,7 +6,7 @@ import { BodyReader } from "./reading.ts";
 
 export interface RequestParts {
   method: string;
-  /** Value of Host: the name, and the port unless it is the scheme's default. */
+  /** Value of the header Host: the name, and the port unless it is the scheme's default. */
   host: string;
   /** Path and query. */
   path: string;
@@ -35,8 +35,9 @@ const METHODS_WITH_LENGTH = new Set(["POST", "PUT", "PATCH"]);
 const MAX_INTERIM_ANSWERS = 16;
 
 /**
- * Sends one request over a socket that is connected, checked and, for https, secured, and reads the answer with Node's HTTP
- * parser. This class enforces the limits. It destroys the socket at every end: no connection is kept alive.
+ * Sends one request over a socket that is connected, checked and, for https, secured, and reads the answer with
+ * Node's HTTP parser. This class enforces the limits. It destroys the socket at every end: no connection is kept
+ * alive.
  */
 export class Exchange {
   readonly #timers: NodeJS.Timeout[] = [];

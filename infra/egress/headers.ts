@@ -44,8 +44,9 @@ export const declaredHeaders = (userAgent: string): HeaderTemplate => ({
 });
 
 /**
- * Headers that Node's built-in fetch sends, with its names and in its order (equal in Node 20, 22 and 24). The stock clients
- * of the payment protocols use that fetch. Servers then send compressed bodies, which reading.ts decodes within a bound.
+ * Headers that Node's built-in fetch sends, with its names and in its order (equal in Node 20, 22 and 24). The stock
+ * clients of the payment protocols use that fetch. Servers then send compressed bodies, which reading.ts decodes
+ * within a bound.
  */
 export const stockHeaders = (tls: boolean): HeaderTemplate => ({
   before: [["connection", "keep-alive"]],
@@ -58,7 +59,7 @@ export const stockHeaders = (tls: boolean): HeaderTemplate => ({
   ],
 });
 
-/** The headers to send, in order and with names in the sent spelling; or why they are refused. */
+/** The headers to send, in order and with the spelling of their names; or why they are refused. */
 export type PreparedHeaders = { ok: true; headers: Map<string, string> } | { ok: false; says: string };
 
 /** Puts a caller's headers, without those that egress sets, into a template. Refuses an unsafe name or value. */

@@ -27,7 +27,7 @@ export type Verdict = { ok: true } | { ok: false; reason: VerifyFault };
 
 export interface Expectation {
   purpose: Purpose;
-  /** Time of the signature in the record: the object's `computed_at`, `answered_at` or `verified_at`. */
+  /** Time at which the object was signed, in record time: its `computed_at`, `answered_at` or `verified_at`. */
   at: Date | string;
   /**
    * Defaults for objects that may leave out `signing_key_id` and `canonicalization` (scorecards): the key with the id
@@ -124,7 +124,7 @@ export function examine(
 /**
  * Ed25519 verifiers disagree about points with a component of order 2, 4 or 8, and about second encodings of a point.
  * Node checks the equation without the cofactor 8, other verifiers with it. Under a key of small order, signatures
- * verify that nobody made. The two functions below refuse all such points.
+ * verify that were made without a private key. The two functions below refuse all such points.
  */
 
 /**

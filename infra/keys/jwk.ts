@@ -16,8 +16,8 @@ export interface PublicJwk {
   kid: string;
   use: "sig";
   /**
-   * `EdDSA` (RFC 8037). Libraries that do not know the newer name `Ed25519` (RFC 9864) refuse it; older documents of
-   * ours hold that name.
+   * `EdDSA` (RFC 8037). Older documents of this service hold the newer name `Ed25519` (RFC 9864), which some
+   * libraries do not know and refuse.
    */
   alg: "EdDSA" | "Ed25519";
   purpose: Purpose;
@@ -44,7 +44,10 @@ export function fromBase64url(text: string): Uint8Array | null {
   return toBase64url(bytes) === text ? bytes : null;
 }
 
-/** Encodes base64url without padding (RFC 4648 section 5), without Node's API. For keys, signatures and hashes, not bodies. */
+/**
+ * Encodes base64url without padding (RFC 4648 section 5), without Node's API. Only for short data (keys, signatures,
+ * hashes): every byte becomes an argument of one call.
+ */
 export function toBase64url(bytes: Uint8Array): string {
   return btoa(String.fromCharCode(...bytes))
     .replaceAll("+", "-")

@@ -5,8 +5,8 @@ import type { Jwks } from "./jwk.ts";
 import { thumbprint } from "./signer.ts";
 
 /**
- * Public keys that were checked, by x; null for a key that isUsableKey refuses. A service has a few keys; the bound
- * limits keys from other services' documents.
+ * Public keys that were checked, by their `x` (base64url); null for a key that isUsableKey refuses. A service has a
+ * few keys; the bound limits keys from other services' documents.
  */
 const checkedKeys = new BoundedMap<string, KeyObject | null>(256);
 

@@ -38,7 +38,7 @@ export const isDamage = (error: unknown): boolean =>
   BROKEN.test(messageOf(error)) || (error instanceof Error && error.cause !== undefined && isDamage(error.cause));
 
 export interface DamagedFile {
-  /** Where the file lies now. */
+  /** Path of the file after it was renamed. */
   file: string;
   reason: string;
 }

@@ -15,7 +15,7 @@ import { type DamagedFile, isDamage, isDamagedOnOpen, isLocked, LakeBusy, messag
  */
 export type Params = Record<string, string | number | bigint | boolean | null>;
 
-/** Runs SQL statements: on the lake itself, or in one open transaction of it. */
+/** Runs SQL statements: on the {@link Lake} itself, or in one open transaction of it. */
 export interface Statements {
   /** Runs one or several statements, each with the parameters that it names. Returns no rows. */
   run(text: string, params?: Params): Promise<void>;
@@ -26,8 +26,9 @@ export interface Statements {
   all<T>(text: string, params?: Params): Promise<T[]>;
   /**
    * Runs one query and yields DuckDB's own column batches (2,048 rows), for millions of rows of numbers; no object is
-   * made for a row. No other statement may run here until the last batch, since DuckDB drops unread results. Each batch
-   * becomes invalid when the next one is requested: copy texts and bytes before that.
+   * made for a row. In a transaction, no other statement may run until the last batch was read, since DuckDB drops
+   * unread results of its connection. Each batch becomes invalid when the next one is requested: copy texts and bytes
+   * before that.
    */
   batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk>;
 }
@@ -63,7 +64,7 @@ export interface Lake extends Statements {
   readonly path: string;
   /** Folder for temporary files of imports and exports; emptied at every open. */
   readonly workDir: string;
-  /** The newest file that this handle set aside, or null. */
+  /** The damaged file that this handle set aside (renamed) last, or null. */
   readonly aside: DamagedFile | null;
   /**
    * Runs one query on a reader connection and yields its rows batch by batch. The connection is held until the last
@@ -77,9 +78,9 @@ export interface Lake extends Statements {
   transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
   /**
    * While `work` runs, every statement of this lake uses one thread, also the statements of other callers. Calls may
-   * overlap. This saves processor time when the work has threads of its own: with several engine threads, the thread that
-   * waits for the last task of a statement polls for tasks in a loop instead of sleeping. If a reader is running a query
-   * when `work` begins, the number of threads does not change.
+   * overlap. This saves processor time when the work has threads of its own: with several engine threads, the thread
+   * that waits for the last task of a statement polls for tasks in a loop instead of sleeping. If a reader is running
+   * a query when `work` begins, the number of threads does not change.
    */
   onOneThread<T>(work: () => Promise<T>): Promise<T>;
   /**
@@ -158,8 +159,8 @@ class DuckLake implements Lake {
 
   /**
    * Opens the file. A damaged file is set aside and an empty one is opened, but only once, since a new file cannot be
-   * at fault. When DuckDB opened the file and a statement of `init` fails, the file is kept, unless the error shows
-   * damage.
+   * at fault. If DuckDB opened the file but a statement of `init` fails, the file is kept, unless the error shows
+   * that the file is damaged.
    */
   async start(): Promise<void> {
     let isFileFault = isDamagedOnOpen;
@@ -251,9 +252,9 @@ class DuckLake implements Lake {
   }
 
   /**
-   * Sets the number of threads of the engine. Threads are removed only while no reader is in use: the engine waits until
-   * each removed thread has ended, and a thread that works on a query ends only after that query. Meanwhile every writer
-   * would wait.
+   * Sets the number of threads of the engine. Threads are removed only while no reader is in use: the engine waits
+   * until each removed thread has ended, and a thread that works on a query ends only after that query. Meanwhile
+   * every writer would wait.
    */
   async #setThreads(threads: number): Promise<void> {
     const release = await this.#writerLock.take();
@@ -307,8 +308,9 @@ class DuckLake implements Lake {
     this.#instance = await DuckDBInstance.fromCache(this.path, {
       memory_limit: this.#settings.memoryLimit,
       threads: String(this.#settings.threads),
-      // For a new file: this version packs strings twice as fast as the version that every DuckDB reads. Only this
-      // program opens the file, and it is rebuilt from the segments if the version does not fit.
+      // For a new file: this version packs strings twice as fast as the default one, which every release of DuckDB can
+      // read. Only this program opens the file, and a file of an unfit version is rebuilt from the segments (the
+      // record's Parquet files).
       storage_compatibility_version: STORAGE_VERSION,
       temp_directory: `${this.workDir}/spill`,
       // All needed extensions are built in. DuckDB must not download any.

@@ -46,7 +46,7 @@ export interface EmbeddedLogOptions {
    * LogBusy.
    */
   busyMs?: number;
-  /** Facts about the log from other files. By default none, and a log is created when there is none. */
+  /** Facts about the log from other files. By default there are none, and a missing log is created. */
   known?: KnownLog;
   /** See {@link LogFileOptions}. */
   syncFile?: LogFileOptions["syncFile"];

@@ -15,13 +15,13 @@ export interface StoredFold {
   readonly form: string;
   /** Yields the whole state as small JSON values. No record is applied while the values are taken. */
   kept(): Iterable<unknown>;
-  /** Adds one of these values, in their order, to an empty fold. */
+  /** Adds one value that `kept` yielded. Called for all of them in their order, beginning with an empty fold. */
   restore(value: unknown): void;
   /** Empties the fold. */
   clear(): void;
 }
 
-/** Position up to which a fold has read one partition. */
+/** Position up to which a fold has read one partition of its topic. */
 export interface ReadPosition {
   partition: number;
   next: number;
@@ -29,7 +29,7 @@ export interface ReadPosition {
   last: string | null;
 }
 
-/** Folder in which a process stores its folds, and the id of the log that they were read from. */
+/** Folder in which a process stores its folds, and the id of the log whose records they have read. */
 export interface FoldFolder {
   dir: string;
   /** @throws LogDown while the log is not open */
@@ -45,7 +45,7 @@ interface Head {
   read: ReadPosition[];
 }
 
-/** Least number of applied records after which a new file is written. Fewer records are quickly read again. */
+/** Smallest number of applied records after which a new file is written. A start reads fewer records again quickly. */
 const MIN_RECORDS_TO_SAVE = 1_000;
 /** Characters written at once. The event loop runs between two writes. */
 const WRITE_CHARS = 64 * 1024;
@@ -70,7 +70,8 @@ export class FoldFile {
   ) {}
 
   /**
-   * Reports whether to write a new file: when a start would have to read again half as many records as the file holds.
+   * Reports whether to write a new file: when a start would have to read again at least half as many records as the
+   * file has values.
    */
   isDue(applied: number): boolean {
     return applied >= Math.max(MIN_RECORDS_TO_SAVE, this.#valueCount / 2);
@@ -78,7 +79,8 @@ export class FoldFile {
 
   /**
    * Fills the empty fold from the file.
-   * @returns the positions that it has read up to; empty when reading begins at the topic's start
+   * @returns the positions up to which the loaded fold has read; empty when no file was loaded and reading begins at
+   * the topic's start
    * @throws the errors of the log's reads; the fold is then empty
    */
   async load(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadPosition[]> {
@@ -99,7 +101,8 @@ export class FoldFile {
   }
 
   /**
-   * Writes the state of the fold. No record may be applied to the fold before `onTaken` is called.
+   * Writes the state of the fold. No record may be applied to the fold until `onTaken` is called, after the last
+   * value was taken.
    * @throws errors of the disk; the old file then stays as it was
    */
   async save(topic: string, partitions: number, read: readonly ReadPosition[], onTaken: () => void): Promise<void> {
@@ -136,7 +139,7 @@ export class FoldFile {
     await nodeFs.sync(dirname(path));
   }
 
-  /** Logs that the state could not be written. */
+  /** Logs that the file could not be written. */
   warnNotStored(error: unknown): void {
     this.folder.logger.warn(
       { err: error, path: this.path },
@@ -144,7 +147,7 @@ export class FoldFile {
     );
   }
 
-  /** Returns the positions that the file has read up to; null unless the file is whole and belongs to this log. */
+  /** Returns the positions in the file's first line; null unless the file is whole and belongs to this log. */
   async #readHead(log: Pick<Log, "read" | "bounds" | "partitions">, topic: string): Promise<ReadPosition[] | null> {
     const { form } = this.fold;
     let head: Head;
@@ -177,14 +180,17 @@ export class FoldFile {
     for (const name of await disk.readdir(dirname(this.path))) {
       if (!name.endsWith(".draft")) continue;
       const draft = `${dirname(this.path)}/${name}`;
-      // Another process may be about to rename this draft.
+      // A recent draft may be one that another process is about to rename.
       const stat = await disk.stat(draft).catch(() => null);
       if (stat && systemClock.now().getTime() - stat.mtimeMs > STALE_DRAFT_MS) await disk.rm(draft, { force: true });
     }
   }
 }
 
-/** Reports whether the log holds the record before `next`, or no longer keeps records of that time. */
+/**
+ * Reports whether the log still holds the record that was read last (the one before `next`), or has dropped it
+ * because of its age. False when the log ends earlier or holds another record there.
+ */
 async function isStillInLog(
   log: Pick<Log, "read" | "bounds">,
   topic: string,

@@ -14,7 +14,7 @@ export const LOG_FORMAT = 2;
 const PAGE_BYTES = 16_384;
 const CHECKPOINT_PAGES = 2_000;
 const BUSY_TIMEOUT_MS = 5_000;
-/** Pause between two attempts when SQLite refuses at once and does not wait, ms. */
+/** Pause between two attempts to set the journal mode, which SQLite refuses at once instead of waiting, ms. */
 const RETRY_PAUSE_MS = 5;
 const PARTITION_COUNTS = [1, 2, 4, 8, 16, 32, 64];
 
@@ -38,8 +38,9 @@ export interface LogFile {
   /** Number of each partition, by `topic/partition`. */
   numbers: ReadonlyMap<string, number>;
   /**
-   * Resolves when all that any process committed before the call survives power loss. After one rejection every later
-   * call rejects too, since the system reports a failed write once, and a later sync would succeed without those bytes.
+   * Resolves when all transactions that any process committed to the file before the call survive power loss. After
+   * one rejection every later call rejects too, since the system reports a failed write once, and a later sync would
+   * succeed without those bytes.
    */
   sync(): Promise<void>;
   /** Waits for running syncs, then closes the file. */

@@ -11,11 +11,14 @@ export interface Bounds {
   end: number;
 }
 
-/** Rows that one statement reads: faster than single rows, and little is read beyond the requested bytes. */
+/**
+ * Rows that one statement reads. Reading row by row would be slower; with more rows, much would be read beyond the
+ * requested bytes.
+ */
 const ROWS_AT_ONCE = 64;
 
 /**
- * Prepared statements on an open log file. What they write is committed when they return, and durable after the file's
+ * Prepared statements on an open log file. A write is committed when its method returns, and durable after the file's
  * next sync.
  */
 export class LogRows {
@@ -150,9 +153,9 @@ type PageStatement = Statement<[base: number, from: number, below: number, limit
 
 /**
  * Prepares the statement that reads the records of a range, in order, as one row. That takes half the time of one row
- * for each record, and one buffer holds all values. The aggregates run in one pass, so numbers, names and values have
- * the same order of records, and the offsets among the numbers show it. Names contain no NUL (log.ts). Values keep
- * their bytes: SQLite treats the concatenation as text, but neither checks nor changes it.
+ * for each record, and one buffer holds all values. The aggregates run in one pass, so numbers, names and values list
+ * the records in one order, which `toRecords` checks by the offsets among the numbers. Names contain no NUL (log.ts).
+ * Values keep their bytes: SQLite treats the concatenation as text, but neither checks nor changes it.
  */
 function pageStatement(db: Database.Database): PageStatement {
   const page = db.prepare<[number, number, number, number], RecordPage>(`

@@ -25,8 +25,8 @@ export interface Log {
    */
   append(records: readonly NewRecord[]): Promise<AppendedRecord[]>;
   /**
-   * Reads records of one partition from `from` on, in offset order. Empty when none arrives within `waitMs` (default
-   * 0).
+   * Reads records of one partition from offset `from` on, in offset order. Empty when none arrives within `waitMs`
+   * (default 0).
    * @throws OffsetGone when `from` is below the first kept offset
    */
   read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]>;
@@ -193,7 +193,10 @@ export interface KnownLog {
   id: string | null;
   /** Whether a log may be created when there is none; false when data was already made from one. */
   mayMake: boolean;
-  /** Whether this process may begin a cluster's log whose topics exist already; requires the private store. */
+  /**
+   * Whether this process may begin a cluster's log whose topics exist already, by writing the record with the log's
+   * id; requires the private store.
+   */
   mayBegin: boolean;
 }
 
@@ -233,8 +236,8 @@ export class LogDown extends Failure {
 }
 
 /**
- * Thrown when the topics exist, no process has begun the log, and this process may not begin it. Try again after a role
- * has begun it.
+ * Thrown when the topics exist, but the record with the log's id was not yet written, and this process may not write
+ * it. Try again after another role has begun the log by writing it.
  */
 export class LogNotBegun extends LogDown {
   constructor(action: string, cause?: unknown) {

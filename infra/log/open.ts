@@ -7,9 +7,10 @@ import { allPartitions, type Ownership, type OwnershipGroup } from "./ownership.
 
 /**
  * Opens the log that the settings name, with these topics: the embedded log in `dir`, or the cluster's. The Kafka
- * client is loaded only for a cluster. Records of the topics `kept` must never expire: the embedded log drops only what
- * it is told to, and a cluster that would expire them is refused.
- * @param known facts about the log from other files (default: none, and a cluster's log is not begun)
+ * client is loaded only for a cluster. Records of the topics `kept` must never expire: the embedded log drops only
+ * what `truncate` is called for, and a cluster whose settings would let them expire is refused.
+ * @param known facts about the log from other files (default: none; then this process may not begin a cluster's log,
+ * which means to write the record with the log's id)
  * @throws LogRefused, also when the known log is missing or another log is found; LogBusy, LogDown, LogNotBegun
  */
 export async function openLog(

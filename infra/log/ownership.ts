@@ -1,12 +1,12 @@
 /**
  * Assigns partitions to processes. Partition p means partition p of each topic with the same key, so the process that
- * holds p gets all records of its capabilities. Implementations: `allPartitions` below (one process) and
- * `kafka/members.ts` (a consumer group).
+ * holds p gets all records of the capabilities (endpoints) whose key belongs to p. Implementations: `allPartitions`
+ * below (one process) and `kafka/members.ts` (a consumer group).
  *
- * Guarantee: at any moment, at most one process in contact with the group holds a partition. A process that was silent
- * for longer than its session regards its partitions as lost, by its own clock, before another process gets them. Not
- * guaranteed: a process may have sent a write just before it lost a partition. So ownership only divides the work; what
- * must happen exactly once is decided by creating an object (a commit, a generation).
+ * Guarantee: at any moment, at most one process in contact with the group holds a partition. A process that was
+ * silent for longer than its session regards its partitions as lost, by its own clock, before another process gets
+ * them. Not guaranteed: a process may have sent a write just before it lost a partition. So ownership only divides
+ * the work; what must happen exactly once is decided by creating an object (a commit, a generation).
  */
 export interface Ownership {
   /**
@@ -19,18 +19,21 @@ export interface Ownership {
    * not release any.
    */
   readonly heard: boolean;
-  /** Number of assignments that this process has seen; 0 before the first. */
+  /** Number of the assignment that this process received last, which rises with each assignment; 0 before the first. */
   readonly generation: number;
-  /** Resolves after the first assignment, even an empty one, or when closed. Until then the process keeps trying. */
+  /**
+   * Resolves after the first assignment, even an empty one, or when closed. Until then the process keeps trying to
+   * join.
+   */
   ready(): Promise<void>;
   /**
    * Calls the listener after `held` changed, one call at a time, in order. Lost partitions go to another process only
-   * after the listeners have ended (unless contact was lost), so a listener ends there what must not be done twice. A
-   * listener that throws is logged and counts as ended.
+   * after the listeners have ended (unless contact was lost), so a listener finishes or stops work that two processes
+   * must not do. A listener that throws is logged and counts as ended.
    * @returns a function that stops listening
    */
   onChange(listener: OwnershipListener): () => void;
-  /** Gives up all partitions, after the listeners were told that they are lost. */
+  /** Calls the listeners with all partitions as lost, and then gives the partitions up. */
   close(): Promise<void>;
 }
 

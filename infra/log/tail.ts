@@ -8,9 +8,10 @@ const MAX_WAIT_MS = 250;
 const RECORDS_AT_ONCE = 64;
 
 /**
- * Follows one topic for a fold, from the topic's first kept record or from the position in the fold's file. Each record
- * is applied once, and the records of a partition in order. Records that the log no longer keeps are skipped. If a read
- * fails, the caller calls again, and reading continues where it stopped.
+ * Follows one topic for a fold (a state that is made by applying all records in order), from the topic's first kept
+ * record or from the position in the fold's file. Each record is applied once, and the records of a partition in
+ * order. Records that the log no longer keeps are skipped. If a read fails, the caller calls again, and reading
+ * continues where it stopped.
  */
 export class LogTail {
   readonly #positions = new Map<number, ReadPosition>();
@@ -25,7 +26,7 @@ export class LogTail {
     private readonly log: Pick<Log, "read" | "bounds" | "partitions">,
     readonly topic: string,
     private readonly apply: (record: LogRecord) => void,
-    /** File in which the fold is stored from time to time, and from which it is loaded. */
+    /** File in which the fold is stored from time to time, and from which it is loaded at start; null: none. */
     private readonly file: FoldFile | null = null,
   ) {}
 
@@ -56,7 +57,8 @@ export class LogTail {
 
   async #save(): Promise<void> {
     if (!this.file) return;
-    // Takes every partition's turn, so that no record is applied until the whole state was taken.
+    // Enters the queue of work of every partition and holds it, so that no record is applied until the whole state was
+    // taken.
     let releaseTurns = (): void => {};
     const isTaken = new Promise<void>((resolve) => {
       releaseTurns = resolve;

@@ -33,9 +33,9 @@ type Transaction = TransactionSerializableEIP1559 & { type: "eip1559" };
 
 /**
  * Returns an account whose key is kept by an outside signer, which speaks the JSON-RPC of wallets
- * (`eth_signTypedData_v4`, `eth_signTransaction`). Each answer is verified to be a signature by `address` over exactly
- * the requested data: a seller could not settle any other signature, and would then look like one that does not deliver.
- * Every method throws NotSigned, which is never counted as the seller's fault.
+ * (`eth_signTypedData_v4`, `eth_signTransaction`). Each answer is verified to be a signature by `address` over
+ * exactly the requested data: a seller could not settle any other signature, and would then look like one that does
+ * not deliver. A method that fails throws NotSigned, which is never counted as the seller's fault.
  */
 function createOutsideAccount(address: Address, signer: string): LocalAccount {
   const client = createClient({ transport: quietHttp(signer) });

@@ -62,7 +62,7 @@ export interface Authorization {
   from: string;
   to: string;
   valueAtomic: bigint;
-  /** Unix seconds. Good while `validAfter < now < validBefore`. */
+  /** Unix seconds. The authorization is valid while `validAfter < now < validBefore`. */
   validAfter: number;
   validBefore: number;
   nonce: string;
@@ -104,15 +104,15 @@ export interface SignedCancel {
 }
 
 export type AuthorizationState =
-  /** The nonce was not used up to the head of the read. */
+  /** The nonce was not used up to `head`, the block of the read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
-  /** The nonce can never be used. `final` as for a settlement. */
+  /** The nonce can never be used. `final`: the block of the cancellation is not expected to be replaced. */
   | { state: "cancelled"; tx: string; final: boolean };
 
 /**
- * Signs and submits EIP-3009 transfers and cancellations of our own wallets, and reads their state from the chain. Used for
- * refunds, and to make a payment to a seller unusable.
+ * Signs and submits EIP-3009 transfers and cancellations of our own wallets, and reads their state from the chain.
+ * Used for refunds, and to make a payment to a seller unusable.
  */
 export interface Authorizations {
   /**
@@ -123,19 +123,22 @@ export interface Authorizations {
     wallet: Wallet,
     order: { to: string; amountAtomic: bigint; validForSeconds: number },
   ): Promise<SignedTransfer>;
-  /** Submits a transfer. `refused` when it was used, was cancelled, has expired or is not covered: `stateOf` tells which. */
+  /**
+   * Submits a transfer. `refused` when its nonce was used or cancelled, it has expired, or the wallet holds too
+   * little; `stateOf` shows whether the nonce was used or cancelled.
+   */
   submitTransfer(transfer: SignedTransfer): Promise<Outcome>;
   /** Signs the cancellation of an unused nonce of one of our wallets (EIP-3009 `cancelAuthorization`). */
   signCancel(wallet: Wallet, nonce: string): Promise<SignedCancel>;
-  /** Submits a cancellation. `refused` when the nonce was used or cancelled before: `stateOf` tells which. */
+  /** Submits a cancellation. `refused` when the nonce was used or cancelled before; `stateOf` shows which. */
   submitCancel(cancel: SignedCancel): Promise<Outcome>;
   /** Reads the state of a nonce from the token's state and its logs since a block. @throws ChainDown */
   stateOf(query: SettlementQuery): Promise<AsOf<AuthorizationState>>;
 }
 
 /**
- * Creates the transfers of one token.
- * @param sender submits the transactions and pays their gas; any account will do
+ * Creates the {@link Authorizations} of one token.
+ * @param sender submits the transactions and pays their gas; may be any account
  * @throws TypeError when the token's signing domain is unknown
  */
 export function createAuthorizations(money: TokenOnChain, sender: Sender): Authorizations {

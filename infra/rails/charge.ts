@@ -25,8 +25,9 @@ export interface KnownToken extends SigningDomain {
 }
 
 /**
- * USDC by chain, from the x402 package; its table includes every entry of mppx's. Needed because an mpp challenge does not
- * carry the token's signing domain, as x402 terms do, and a signature under a wrong domain is invalid.
+ * USDC by chain, from the x402 package; its table includes every entry of mppx's. Needed because an mpp challenge
+ * (`WWW-Authenticate: Payment`) does not carry the token's signing domain, as x402 terms do, and a signature under a
+ * wrong domain is invalid.
  */
 const KNOWN_USDC: readonly KnownToken[] = Object.entries(DEFAULT_ASSETS).flatMap(([network, assets]) =>
   assets.flatMap(({ asset, name, version, symbol, decimals, assetTransferMethod }) =>
@@ -55,8 +56,10 @@ export const v1NamesOf = (network: string): string[] =>
     .map(([name]) => name);
 
 /**
- * Returns a function that throws CannotSign for a nonce that it was called with before, or that was paid on the chain.
- * @param isPaid asks the chain; when it throws, the nonce is forgotten and may be tried again
+ * Returns a function that throws CannotSign for a nonce that it was called with before, or that was paid on the
+ * chain.
+ * @param isPaid reads from the chain whether the nonce was used; when it throws, the nonce is forgotten and may be
+ * tried again
  */
 export function createNonceGuard(isPaid: (from: Address, nonce: Hex) => Promise<boolean>) {
   const signedNonces = new BoundedMap<string, true>(MAX_REMEMBERED_NONCES);
@@ -96,13 +99,17 @@ export function orderAsStockClient({ opaque, request, ...others }: PaymentChalle
 
 /** Headers that carry a credential: the protocol's default, and the one for servers that use Authorization otherwise. */
 const CREDENTIAL_HEADERS = ["AUTHORIZATION", "PAYMENT-AUTHORIZATION"] as const;
-/** Returns the header that a challenge wants its credential in, upper-case; undefined for any other name. */
+/**
+ * Returns the name of the header in which a challenge requires its credential, upper-case; undefined for a header
+ * that is not one of these two.
+ */
 export const credentialHeaderOf = (challenge: PaymentChallenge) =>
   CREDENTIAL_HEADERS.find((name) => name === (challenge.header ?? "Authorization").toUpperCase());
 
 /**
- * Returns why an mpp challenge of this method cannot be paid, or null. Checks what all ways of paying share: method,
- * intent, id and realm, network, asset, recipient, amount (below 2^bits), header, expiry and splits. Pure; never throws.
+ * Returns why an mpp challenge of this method cannot be paid, or null. Checks what all payment methods of mpp have in
+ * common: method, intent, id and realm, network, asset, recipient, amount (below 2^bits), header, expiry and splits.
+ * Pure; never throws.
  */
 export function challengeObstacle(
   entry: PayableEntry,
@@ -124,8 +131,9 @@ export function challengeObstacle(
 }
 
 /**
- * Returns why an mpp challenge cannot be paid with a signed EIP-3009 authorization, or null. As in the stock client, the
- * method must be `evm`, the intent `charge`, and the credential type `authorization` must be offered. Pure; never throws.
+ * Returns why an mpp challenge cannot be paid with a signed EIP-3009 authorization, or null. As in the stock client,
+ * the method must be `evm`, the intent `charge`, and the credential type `authorization` must be offered. Pure; never
+ * throws.
  */
 export function evmChargeObstacle(
   entry: PayableEntry,
@@ -142,14 +150,17 @@ export function evmChargeObstacle(
 }
 
 /**
- * Returns a function that signs mpp challenges as `Authorization: Payment <base64url {challenge, payload, source}>`, where
- * the payload is a signed EIP-3009 authorization. The seller broadcasts the authorization; this process never does.
+ * Returns a function that signs mpp challenges as `Authorization: Payment <base64url {challenge, payload, source}>`,
+ * where the payload is a signed EIP-3009 authorization. The seller broadcasts the authorization; this process never
+ * does.
  *
- * The nonce is the hash of the challenge's id and realm, so the seller chooses it. A nonce that was signed or used before
- * throws CannotSign: two payments under one nonce settle only once, and the second would look like a theft.
+ * The nonce is the hash of the challenge's id and realm, so the seller chooses it. A nonce that was signed or used
+ * before throws CannotSign: two payments under one nonce settle only once. If the seller then did not deliver for the
+ * second, the transfer of the first would be taken for the second's, as if the seller had kept money without
+ * delivering.
  *
- * The authorization expires with the challenge, as in the stock client, or after the entry's `maxTimeoutSeconds` if that
- * is sooner. `expires` is compared with real time, not with the record's clock.
+ * The authorization expires with the challenge, as in the stock client, or after the entry's `maxTimeoutSeconds` if
+ * that is sooner. `expires` is compared with real time, not with the record's clock.
  */
 export function createChargeSigner({ reader, network, asset, domain: tokenDomain }: TokenAtNode) {
   const refuseUsed = createNonceGuard((from, nonce) => isUsed(reader, asset, from, nonce));

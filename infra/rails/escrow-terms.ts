@@ -13,8 +13,9 @@ import { authorizationOf, TOKEN_ERRORS } from "./authorization.ts";
 import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
- * The escrow contract of commerce-payments 1.0; the contracts have the same addresses on every chain. Offers name it,
- * because a buyer's client without that address signs for another version of the contracts, and its payment is invalid.
+ * The escrow contract of commerce-payments 1.0; the contracts have the same addresses on every chain. Our offers
+ * contain this address, because a buyer's client without it signs for another version of the contracts, and its
+ * payment is invalid.
  */
 export const ESCROW: Address = "0xBdEA0D1bcC5966192B070Fdf62aB4EF5b4420cff";
 /** The token collector: the buyer signs an EIP-3009 transfer to this address. */
@@ -138,7 +139,7 @@ export function escrowOffer(
   };
 }
 
-/** A payment that can be placed in escrow. It follows from the payload and our offer alone. */
+/** A payment that can be placed in escrow. All fields are computed from the buyer's payload and our offer. */
 export interface Hold {
   info: PaymentInfo;
   /** Identifies the payment in the escrow. */
@@ -155,7 +156,7 @@ export interface Hold {
   captureDeadline: number;
 }
 
-/** Returns the scheme's name for a reason. */
+/** Returns a reason in the form that the scheme `auth-capture` defines. */
 const schemeReason = (what: string): string => `invalid_auth_capture_evm_${what}`;
 
 /** Matches signatures of undeployed wallets (ERC-6492): the collector would execute their deployment at our cost. */
@@ -164,9 +165,10 @@ const ERC6492 = /649264926492649264926492649264926492649264926492649264926492649
 const isWholeSeconds = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) < 2 ** 48;
 
 /**
- * Returns the hold that a payload would place, or why the payload does not match our offer. Deadlines change with every
- * offer, so they are taken from the buyer's echo (`accepted.extra`); all other terms are taken from `offer`, and a payload
- * that was signed over other terms has another nonce. Pure, independent of the time, and never throws on untrusted input.
+ * Returns the hold that a payload would place, or why the payload does not match our offer. Deadlines change with
+ * every offer, so they are taken from the buyer's echo (`accepted.extra`); all other terms are taken from `offer`,
+ * and a payload that was signed over other terms has another nonce. Pure, independent of the time, and never throws
+ * on untrusted input.
  */
 export function holdOf(payment: unknown, offer: PaymentRequirements): Hold | { reason: string } {
   const authorization = authorizationOf(payment);
@@ -209,7 +211,8 @@ const MIN_SIGNED_S = 6;
 /** Returns the reason why a hold's deadlines are not accepted, or null. @param now unix seconds */
 export function holdTimeObstacle(hold: Hold, now: number): string | null {
   const { captureDeadline, validBefore, info } = hold;
-  // A deadline past the one that we offer: buyers are promised that they can reclaim after that.
+  // Refuses a deadline later than the one that we offer, since buyers are promised that they can reclaim the money
+  // after it.
   if (captureDeadline > now + HOLD_DURATION_S + CLOCK_SKEW_S) return schemeReason("extra");
   if (info.refundExpiry !== captureDeadline) return schemeReason("extra");
   if (captureDeadline < now + MIN_HOLD_LEFT_S) return schemeReason("capture_deadline_expired");

@@ -20,7 +20,10 @@ import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settle
 /** Gas of an authorization through collector and token, with room for a contract wallet's signature. */
 const AUTHORIZE_GAS = 500_000n;
 
-/** State of a hold on the chain, with the transaction that caused it. `final` as for a settlement. */
+/**
+ * State on the chain of a hold (a buyer's payment in escrow), with the transaction that caused it. `final`: the block
+ * of that transaction is not expected to be replaced.
+ */
 export type HoldState =
   | { state: "none" }
   | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
@@ -30,8 +33,8 @@ export type HoldVerdict = { valid: true; payer: string; hold: Hold } | { valid: 
 
 /**
  * Holds buyers' money in the commerce-payments escrow (x402 `auth-capture`), with us as the operator. `authorize`,
- * `capture` and `void` are idempotent: when the action was done before, they return `sent` with the transaction that did
- * it. They never throw for what the chain does. Only `state` decides what happened to the money.
+ * `capture` and `void` are idempotent: when the action was done before, they return `sent` with the transaction that
+ * did it. They never throw for what the chain does. Only `state` decides what happened to the money.
  */
 export interface Escrow {
   /** Lower-case address of the operator, which authorizes, captures and voids. */
@@ -52,7 +55,11 @@ export interface Escrow {
   capture(hold: Hold, sinceBlock: number): Promise<Outcome>;
   /** Returns the whole amount to the buyer. */
   void(hold: Hold, sinceBlock: number): Promise<Outcome>;
-  /** Reads the state of a hold. @param sinceBlock first block that can hold an event of it @throws ChainDown */
+  /**
+   * Reads the state of a hold.
+   * @param sinceBlock first block that can contain an event of the hold
+   * @throws ChainDown
+   */
   state(hold: Hold, sinceBlock: number): Promise<AsOf<HoldState>>;
 }
 
@@ -90,8 +97,8 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
     toCall("authorize", [info, amountAtomic, COLLECTOR, signature]);
 
   /**
-   * Performs an action unless the chain shows that it was done. After a refusal the chain is read once more, since another
-   * process may have performed it in between.
+   * Performs an action unless the chain shows that it was done. After a refusal the chain is read once more, since
+   * another process may have performed it in between.
    */
   async function performOnce(
     action: keyof typeof STATES_AFTER,
@@ -118,7 +125,8 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
       const outcome = await transact(sender, toCall(action, args));
       if (outcome.outcome !== "refused") return outcome;
       const laterResult = await findEarlierResult();
-      // The node that simulated the call has the hold already, and the quorum lags behind: the refusal is not final.
+      // The node that simulated the call knows the hold already, and the other nodes of the quorum do not yet, so the
+      // refusal is not final.
       const isCollectedOnNode = outcome.reason === ALREADY_COLLECTED && !("tx" in outcome);
       return (
         laterResult ??
@@ -159,8 +167,8 @@ export async function hasEscrow(reader: Reader): Promise<boolean> {
 }
 
 /**
- * Returns a reason when the payer did not sign the hold, or null. The signature is recovered without asking the chain; only
- * a contract wallet's signature is left to the chain to verify.
+ * Returns a reason when the payer did not sign the hold, or null. The signer's address is recovered from the
+ * signature without reading the chain. Only a contract wallet's signature is left to its contract to verify.
  */
 async function whyNotSigned(
   { reader, network }: TokenAtNode,
@@ -188,7 +196,7 @@ async function whyNotSigned(
 /** The escrow's error for a hold that was authorized before. */
 const ALREADY_COLLECTED = "PaymentAlreadyCollected";
 
-/** The scheme's reasons by the escrow's errors. */
+/** Reasons that the scheme defines, by the error with which the escrow reverts. */
 const REASON_OF_ERROR: Readonly<Record<string, string>> = {
   AfterPreApprovalExpiry: "authorization_expired",
   InvalidExpiries: "deadline_ordering",
@@ -198,8 +206,9 @@ const REASON_OF_ERROR: Readonly<Record<string, string>> = {
 };
 
 /**
- * Returns the scheme's reason for a revert. Errors of the token differ from token to token, so for them the payer's nonce
- * and balance are read instead. @throws ChainDown
+ * Returns the scheme's reason for a revert. Errors of the token differ from token to token, so for them the payer's
+ * nonce and balance are read instead.
+ * @throws ChainDown
  */
 async function schemeReasonOf({ reader, asset }: TokenAtNode, hold: Hold, revertReason: string): Promise<string> {
   const { payer } = hold.info;

@@ -40,7 +40,7 @@ export interface EvmRailOptions {
   network: string;
   /** Token contract with EIP-3009. */
   asset: string;
-  /** Default 6. */
+  /** Decimals of the token; default 6. */
   decimals?: number;
   /** EIP-712 name and version; only needed for a token that `signingDomain` does not know. */
   domain?: SigningDomain | null;
@@ -50,7 +50,10 @@ export interface EvmRailOptions {
 
 type Token = Pick<EvmRailOptions, "network" | "asset" | "decimals" | "domain">;
 
-/** Returns a function that tells why a rail of this token cannot pay an entry, or null. It does not ask the chain. */
+/**
+ * Returns a function that returns why a rail of this token cannot pay an entry (one way to pay that a seller offers),
+ * or null. The function does not read the chain.
+ */
 function createObstacleCheck({ network, asset, decimals = 6, domain = null }: Token) {
   const token = asset.toLowerCase();
   const tokenDomain = domain ?? signingDomain(network, token);
@@ -79,9 +82,9 @@ export interface PaymentMethod {
 }
 
 /**
- * Creates a rail for one token on an EVM chain. Every read is tried a bounded number of times and then throws `ChainDown`.
- * Reads of money go through `quorum`: each node answers the whole question, and `agree` nodes have to give the same answer.
- * Signing takes the first node that answers.
+ * Creates a rail for one token on an EVM chain. Every read is tried a bounded number of times and then throws
+ * `ChainDown`. Reads of money go through `quorum`: each node answers the whole question, and `agree` nodes have to
+ * give the same answer. Signing uses the first node that answers.
  * @throws TypeError for a network or asset that is not EVM's; RangeError for confirmations below 1
  */
 export function createTokenRail(options: EvmRailOptions, method: PaymentMethod): Rail {
@@ -162,15 +165,15 @@ function whyNotPayable(entry: PayableEntry, network: string, asset: string): str
 }
 
 /**
- * Signs one x402 entry with the protocol's own client and encodes the header (v1: X-PAYMENT; v2: PAYMENT-SIGNATURE). The
- * signature covers the entry's parsed fields; `raw` is only echoed, so it cannot change the payment.
+ * Signs one x402 entry with the protocol's own client and encodes the header (v1: X-PAYMENT; v2: PAYMENT-SIGNATURE).
+ * The signature covers the entry's parsed fields; `raw` is only echoed, so it cannot change the payment.
  */
 export async function signExact(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment> {
   const signer = accountOf(wallet);
   const { payload, header } =
     entry.x402Version === 1 ? await signVersion1(entry, signer) : await signVersion2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
-  // The order of members in the protocol's own client.
+  // The members are in the order in which the protocol's own client writes them.
   const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoedFields(context), accepted: entry.raw };
   return {
     headerName: header,
@@ -198,7 +201,10 @@ async function signVersion2(entry: PayableEntry, signer: Signer) {
   return { payload, header: "PAYMENT-SIGNATURE" as const };
 }
 
-/** Signs for v1, which names chains. The seller's spelling of the name is echoed; the signature covers the chain's id. */
+/**
+ * Signs for v1, which identifies a chain by a name. The seller's spelling of the name is echoed; the signature covers
+ * the chain's id.
+ */
 async function signVersion1(entry: PayableEntry, signer: Signer) {
   const [name] = v1NamesOf(entry.network);
   if (!name) throw new Error(`x402 v1 has no name for ${entry.network}`);

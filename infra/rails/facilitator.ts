@@ -18,8 +18,8 @@ export interface FacilitatorOptions {
   /** CAIP-2, `eip155:<chain id>`. */
   network: string;
   /**
-   * Sends settlements and pays their gas: it needs the chain's own coin, never the token. Either a sender that is shared
-   * with other parts of this process, or a key (0x + 64 hex) for a sender of its own.
+   * Sends settlements and pays their gas: it needs the chain's own coin, never the token. Either a sender that is
+   * shared with other parts of this process, or a key (0x + 64 hex) for a sender of its own.
    */
   sender: Sender | Hex;
 }
@@ -30,8 +30,8 @@ export interface Facilitator extends FacilitatorClient {
 }
 
 /**
- * The events on the chain during one `verify` or `settle`. The protocol's package reports a node that does not answer
- * as an invalid payment, and a missing receipt as a failed transfer; this record tells such answers apart.
+ * What happened on the chain during one `verify` or `settle`. The protocol's package reports a node that does not
+ * answer as an invalid payment, and a missing receipt as a failed transfer; this record tells such answers apart.
  */
 interface CallRecord {
   /** The first failure to reach the chain. */
@@ -121,7 +121,7 @@ function createSigner(callRecord: CallRecord, { reader, sender, isSigned }: Sign
         () => sender.receipt(hash),
         () => true,
       ),
-    // The package asks for the code of one payer twice.
+    // The package requests the code of one payer twice, so the first answer is kept.
     getCode({ address }) {
       const code = codes.get(address) ?? readRecorded(() => reader.getCode({ address }));
       codes.set(address, code);
@@ -131,15 +131,15 @@ function createSigner(callRecord: CallRecord, { reader, sender, isSigned }: Sign
 }
 
 /**
- * Creates an x402 facilitator in this process: it verifies and settles `exact` payments, v1 and v2, on one chain, with the
- * protocol's own package. Settlements may run in parallel; each waits until its transaction is in a block.
+ * Creates an x402 facilitator in this process: it verifies and settles `exact` payments, v1 and v2, on one chain,
+ * with the protocol's own package. Settlements may run in parallel; each waits until its transaction is in a block.
  *
- * A settlement that would revert as of the newest block is refused without a transaction. Settlements of one payer run in
- * parallel only while the payer's balance covers all of them (in-flight.ts). A transaction can still revert when the payer,
- * or another process of ours, empties the wallet one block earlier.
+ * A settlement that would revert as of the newest block is refused without a transaction. Settlements of one payer
+ * run in parallel only while the payer's balance covers all of them (in-flight.ts). A transaction can still revert
+ * when the payer, or another process of ours, empties the wallet one block earlier.
  *
- * `verify` throws ChainDown when the chain could not be asked. `settle` answers `settlement_pending`, with the transaction
- * if one was sent, when the outcome is unknown.
+ * `verify` throws ChainDown when the chain could not be asked. `settle` answers `settlement_pending`, with the
+ * transaction if one was sent, when the outcome is unknown.
  */
 export function createFacilitator(options: FacilitatorOptions): Facilitator {
   const { rpcUrl, network } = options;
@@ -166,8 +166,8 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   };
   const inFlight = new InFlightSettlements();
   /**
-   * Settles when earlier settlements of the same payer leave enough money; null when they take too long. A payload without
-   * an EIP-3009 authorization is settled at once.
+   * Settles when earlier settlements of the same payer leave enough money; returns null when they take too long. A
+   * payload without an EIP-3009 authorization is settled at once.
    */
   const runInTurn = <T>(payload: unknown, asset: string, settleNow: () => Promise<T>): Promise<T | null> => {
     const authorization = authorizationOf(payload);

@@ -10,7 +10,7 @@ export interface FundedWalletsOptions {
   folder: Pick<WalletFolder, "dir" | "read" | "use">;
   /** Reads balances from the chain; decimals are only used in messages. */
   rail: Pick<Rail, "balance" | "decimalsOf">;
-  /** At least 16 bytes. Seeds the draw of fresh wallets, so that others cannot predict it. */
+  /** At least 16 bytes. Key of the random choice among unused wallets, so that others cannot predict the choice. */
   secret: Uint8Array;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
@@ -24,7 +24,7 @@ const OPEN_PAYMENT_MS = 360_000;
 const POOR_WALLET_PAUSE_MS = 60_000;
 const MAX_CONCURRENT_READS = 8;
 
-/** A signed payment that may still settle, and until when (unix ms). */
+/** A signed payment that may still settle, and until when (unix ms). `place` is its network and asset. */
 interface OpenPayment {
   address: string;
   place: string;
@@ -49,7 +49,7 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
   const openPayments: OpenPayment[] = [];
   const poorUntil = new Map<string, number>();
 
-  /** Returns the atomic units of a wallet that no open payment needs. @throws ChainDown */
+  /** Returns the balance of a wallet minus its open payments, atomic units; it may be negative. @throws ChainDown */
   async function freeBalance(address: string, need: PaymentNeed): Promise<bigint> {
     const place = assetKey(need);
     const { value: balance } = await rail.balance(address, need);
@@ -69,7 +69,10 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
     return wallet;
   }
 
-  /** Returns the first of these wallets that can pay, or null. Wallets that held too little within a minute are skipped. */
+  /**
+   * Returns the first of these wallets that can pay, or null. Skips wallets that held too little within the last
+   * minute.
+   */
   async function findFundedWallet(wallets: readonly Wallet[], need: PaymentNeed): Promise<Wallet | null> {
     const key = (wallet: Wallet) => `${wallet.address} ${assetKey(need)}`;
     const candidates = wallets.filter((wallet) => (poorUntil.get(key(wallet)) ?? 0) <= now());
@@ -91,15 +94,16 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
 }
 
 /**
- * Creates wallets that an operator funds from outside. No money is minted, and no wallet is filled from another one, so
- * that transfers do not link them.
+ * Creates wallets that an operator funds from outside. No money is minted, and no wallet is filled from another one,
+ * so that transfers do not link them.
  *
- * A blind wallet is drawn from those never used. It belongs to one endpoint on one UTC day and never pays on another day,
- * because the published evidence of its day names it. When no fresh wallet has the money, a wallet that another endpoint
- * uses on the same day is shared, and counted. When none has the money, the call is not made (NoWallet).
+ * A blind wallet (one that sellers do not know) is chosen at random among those never used. It belongs to one
+ * endpoint on one UTC day and never pays on another day, because the published evidence of its day names it. When no
+ * unused wallet has the money, a wallet that another endpoint uses on the same day is shared, and a metric counts
+ * that. When none has the money, the call is not made (NoWallet).
  *
- * The amounts of signed payments that may still settle are reserved, so that no payment is signed that the wallet cannot
- * cover: a seller that gets an uncovered signature would look like one that refuses to deliver.
+ * The amounts of signed payments that may still settle are reserved, so that no payment is signed that the wallet
+ * cannot cover: a seller that gets an uncovered signature would look like one that refuses to deliver.
  */
 export function createFundedWallets(options: FundedWalletsOptions): Wallets {
   const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
@@ -146,7 +150,7 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
     return drawnWallet;
   }
 
-  // Draws run one at a time: two at once could draw one wallet twice, or reserve its money twice.
+  // Wallets are chosen one at a time: two choices at once could take one wallet twice, or reserve its money twice.
   let lastDraw: Promise<unknown> = Promise.resolve();
   const runInOrder = <T>(work: () => Promise<T>): Promise<T> => {
     const result = lastDraw.then(work);

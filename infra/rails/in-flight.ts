@@ -13,21 +13,23 @@ interface RunningSettlement {
 }
 
 /**
- * Bounds the settlements that run at once for one wallet. A simulation sees the newest block only: of twelve settlements of
- * a wallet with money for one, each simulation would pass, and eleven transactions would revert at our cost. So a
- * settlement runs beside earlier ones while the wallet's balance covers all of them, and otherwise waits for them.
- * Settlements that other processes send are not counted.
+ * Bounds the settlements (transactions that collect signed payments) that run at once for one payer's wallet. Each is
+ * simulated before it is sent, but only against the newest block. If twelve settlements of a wallet with money for
+ * one ran at once, all simulations would pass, and eleven transactions would revert at our cost. So a settlement runs
+ * beside earlier ones while the wallet's balance covers all of them, and otherwise waits for them. Settlements that
+ * other processes send are not counted.
  */
 export class InFlightSettlements {
   readonly #runningByWallet = new Map<string, readonly RunningSettlement[]>();
 
   /**
    * Runs a settlement, at once when none of this wallet is running.
-   * @param amountAtomic what the settlement takes from the wallet
-   * @param readBalance reads the wallet's balance, atomic units; called only while other settlements of the wallet run
+   * @param amountAtomic what the settlement takes from the wallet, atomic units
+   * @param readBalance reads the wallet's balance, atomic units; called only while other settlements of the wallet
+   * run
    * @param settle runs the settlement
-   * @returns what `settle` returns, or null when it was not run: 64 settlements are running, or the earlier ones took more
-   * than 20 s
+   * @returns what `settle` returns, or null when it was not run: 64 settlements are running, or the earlier ones took
+   * more than 20 s
    * @throws what `readBalance` and `settle` throw
    */
   async run<T>(
@@ -55,7 +57,11 @@ export class InFlightSettlements {
     }
   }
 
-  /** Waits for earlier settlements only, so that no two wait for each other. @returns false after 20 s */
+  /**
+   * Waits while the balance does not cover this settlement and the earlier ones that still run. Later ones are not
+   * waited for, so that no two settlements wait for each other.
+   * @returns false after 20 s
+   */
   async #waitTurn(
     earlier: readonly RunningSettlement[],
     amountAtomic: bigint,
@@ -67,7 +73,8 @@ export class InFlightSettlements {
       if (running.length === 0) return true;
       const balance = await readBalance();
       const neededAtomic = running.reduce((sum, one) => sum + one.amountAtomic, amountAtomic);
-      // When the wallet holds less than this settlement's amount it need not wait, since its simulation refuses it.
+      // When the wallet holds less than this settlement's amount, the settlement need not wait: its simulation refuses
+      // it.
       if (balance >= neededAtomic || balance < amountAtomic) return true;
       const waitMs = deadline - systemClock.monotonic();
       if (waitMs <= 0) return false;

@@ -16,7 +16,10 @@ const TOKEN_ABI = parseAbi([
   "function version() view returns (string)",
 ]);
 
-/** A warning for a node or token that could not be asked; one that contradicts the settings is `broken` instead. */
+/**
+ * Creates the warning about a node or token that gave no usable answer. An answer that contradicts the settings is
+ * reported as `broken` elsewhere.
+ */
 function unreachableFinding(name: string, error: unknown): Finding {
   const { says, todo } = nodeFault(error);
   return warn(name, says, todo);
@@ -135,8 +138,8 @@ async function checkToken(reader: Reader, network: string, token: Token): Promis
 }
 
 /**
- * Checks a network against the settings: the chain id of every node, the decimals and signing domain of every token, and
- * the block tag for finality. Never throws for what a chain does.
+ * Checks a network against the settings: the chain id of every node, the decimals and signing domain of every token,
+ * and the block tag for finality. Never throws for what a chain does.
  */
 export async function checkNetwork(network: Network): Promise<Finding[]> {
   const readers = network.rpcUrls.map((url) => createReader(url, SHORT_RETRIES));
@@ -160,8 +163,8 @@ const formatFindings = (findings: readonly Finding[]): string =>
   findings.map(({ name, says, todo }) => redact(`${name}: ${says}; ${todo}`)).join("\n  ");
 
 /**
- * Checks all networks. Returns warnings for nodes and tokens that could not be asked; a caller that pays checks them again
- * before it signs.
+ * Checks all networks. Returns warnings about nodes and tokens that gave no usable answer; a caller that pays checks
+ * them again before it signs.
  * @throws Failure `network` when a chain contradicts the settings, naming both values
  */
 export async function requireNetworks(networks: readonly Network[]): Promise<Finding[]> {
@@ -173,9 +176,9 @@ export async function requireNetworks(networks: readonly Network[]): Promise<Fin
 }
 
 /**
- * Returns a function to call before each signature. It checks the network once, at the first call at which enough nodes
- * answer; until then it throws ChainDown, so nothing is signed on an unchecked network. It throws Failure `network` when
- * the chain contradicts the settings.
+ * Returns a function to call before each signature. It checks the network once, at the first call at which enough
+ * nodes answer; until then it throws ChainDown, so nothing is signed on an unchecked network. It throws Failure
+ * `network` when the chain contradicts the settings.
  */
 export function createNetworkGuard(networks: readonly Network[]): (id: string) => Promise<void> {
   const confirmed = new Set<string>();

@@ -21,18 +21,24 @@ export interface Token {
 export interface Network {
   /** CAIP-2. */
   id: string;
-  /** Nodes in the order in which they are asked. When empty, entries on this network are read and priced but not paid. */
+  /**
+   * Nodes in the order in which they are asked. When empty, sellers' payment terms on this network are read and
+   * priced, but not paid.
+   */
   rpcUrls: readonly string[];
   /** Number of nodes that have to agree on a settlement. */
   agree: number;
   confirmations: Confirmations;
-  /** Most wei that a unit of gas may cost; while a node names more, nothing is sent. */
+  /** Most wei that a unit of gas may cost; while a node estimates more, nothing is sent. */
   gasCeiling: bigint;
   /** Never empty. */
   assets: readonly Token[];
 }
 
-/** Test networks, whose default depth is one block, since money there is worth nothing. Elsewhere it is `finalized`. */
+/**
+ * Test networks: a payment there is final after one block by default, since its money is worth nothing. Elsewhere the
+ * default is `finalized`.
+ */
 const TEST_NETWORKS = new Set([
   ...["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002", "eip155:42431"],
 ]);
@@ -125,8 +131,9 @@ export function paidNetworks(config: Pick<Config, "networks" | "chain">): Networ
 }
 
 /**
- * Returns the network that buyers pay on, with the one token that they pay in; null when nothing is sold. The network must
- * have a node, and the token EIP-3009 and six decimals, since buyers are charged by signature and in micro-units.
+ * Returns the network that buyers pay on, with the one token that they pay in; null when nothing is sold. The network
+ * must have a node, and the token EIP-3009 and six decimals, since buyers are charged by signature and in
+ * micro-units.
  * @throws ConfigError naming the setting
  */
 export function soldNetwork(config: Pick<Config, "networks" | "chain" | "sell">): Network | null {
@@ -170,9 +177,9 @@ export const railOn = (networks: readonly Network[], confirm?: (network: string)
   );
 
 /**
- * Combines rails of several chains and assets into one. An entry is paid by the rail of its network and asset, and a read
- * goes to the rail that it names. With several rails a read that names none throws TypeError: the answer of the wrong chain
- * would be that nothing settled.
+ * Combines rails of several chains and assets into one. An entry (one way to pay that a seller offers) is paid by the
+ * rail of its network and asset, and a read uses the rail of the network and asset that it names. With several rails,
+ * a read that names none throws TypeError, since the wrong chain would answer that nothing settled.
  */
 export function createRails(rails: readonly Rail[], confirm?: (network: string) => Promise<void>): Rail {
   const [first] = rails;

@@ -9,7 +9,7 @@ export interface NodeFault {
   todo: string;
 }
 
-/** Error codes of Node's resolver (getaddrinfo) and sockets, and the prefixes of TLS's. */
+/** Error codes of Node's resolver (getaddrinfo) and sockets, and prefixes of the error codes of TLS. */
 const DNS_ERRORS = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA", "EAI_NONAME"]);
 const ROUTE_ERRORS = new Set(["EHOSTUNREACH", "ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM"]);
 const CONNECTION_RESETS = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
@@ -73,8 +73,9 @@ const createTimeoutFault = (): NodeFault => ({
 });
 
 /**
- * Explains why a request to a node failed: DNS, refused, no route, timeout, TLS, HTTP status, not JSON-RPC, or the node's
- * own error. @param error what viem threw
+ * Explains why a request to a node failed: DNS, refused, no route, timeout, TLS, HTTP status, not JSON-RPC, or the
+ * node's own error.
+ * @param error what viem threw
  */
 export function nodeFault(error: unknown): NodeFault {
   const causes = causesOf(error);

@@ -8,19 +8,19 @@ import { MAX_BLOCKS_PER_REQUEST, type TokenAtNode, TRANSFER_EVENT } from "./sett
 const MAX_REQUESTS = 200;
 /** Most payers of one payee; at this number the read ends early. */
 const MAX_PAYERS = 50_000;
-/** Number of times whose blocks are remembered. All reads of one day use the same two. */
+/** Number of points in time for which the block before them is remembered. All reads of one day use the same two. */
 const MAX_CACHED_TIMES = 64;
 
 /** Transfers and their sum by payer. */
 type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
 
 /**
- * Returns a reader of the payers of an address (see `Rail.payersOf`). The blocks are long final, so `agree` nodes have to
- * give identical logs of each range.
+ * Returns a reader of the payers of an address (see `Rail.payersOf`). The blocks are long final, so `agree` nodes
+ * have to give identical logs of each range.
  *
- * Nodes limit the blocks or logs of one request, each with an error of its own. So a range that is refused is halved, and
- * later ranges keep the smaller size. Ranges are read from the newest to the oldest: when a bound is met, or a node has no
- * older logs, the result is complete from its first block to its last.
+ * Nodes limit the blocks or logs of one request, and each node has a different error for that. So a range that is
+ * refused is halved, and later ranges keep the smaller size. Ranges are read from the newest to the oldest: when a
+ * limit is reached, or a node has no older logs, the result is complete from its first block to its last.
  */
 export function createPayersReader(nodes: readonly TokenAtNode[], agree: number) {
   const blockBeforeTime = new Map<number, number>();

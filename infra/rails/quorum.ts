@@ -7,7 +7,7 @@ type NodeRead<T> = (node: TokenAtNode) => Promise<T>;
 
 const nodeCooldowns = new Cooldowns<TokenAtNode>();
 
-/** Reports whether one node failed to answer, so that another node may be asked instead. */
+/** Reports whether an error means that one node did not answer, so that another node may be asked instead. */
 const isDown = (error: unknown): error is ChainDown => error instanceof ChainDown;
 
 /**
@@ -45,7 +45,7 @@ async function askNodes<T>(
 export interface AnswerEquality<T> {
   /** Returns a text that is equal for equal answers. */
   textOf(value: T): string;
-  /** Returns the one answer that stands for several equal ones. Default: the first of them. */
+  /** Combines several equal answers into one. Default: the first of them. */
   merged?(alike: readonly T[]): T;
 }
 
@@ -102,8 +102,8 @@ async function readWithFinal<T>(
 }
 
 /**
- * Returns the value that `agree` of these answers share, with the newest blocks that they all reach; null when no value,
- * or more than one, is shared by that many.
+ * Returns the value that `agree` of these answers share, with the newest blocks that they all reach; null when no
+ * value, or more than one, is shared by that many.
  */
 function findCommonValue<T>(
   answers: readonly AsOf<T>[],
@@ -169,14 +169,15 @@ async function readAtOneBlock<T>(
 }
 
 /**
- * Reads from several nodes of a chain. With `agree` 1 the first node that answers is believed. With more, all nodes are
- * asked and at least `agree` have to give the same value; otherwise the read throws ChainDown and the caller tries again
- * later. A node that lies or lags can therefore neither create nor hide a settlement.
+ * Reads from several nodes of a chain. With `agree` 1 the first node that answers is believed. With more, all nodes
+ * are asked and at least `agree` have to give the same value; otherwise the read throws ChainDown and the caller
+ * tries again later. A node that lies or lags can therefore neither create nor hide a settlement.
  */
 export const quorum = {
   /**
-   * Reads a value together with the blocks that it is as of. Nodes that have to agree are asked as of one block: first the
-   * newest that `agree` nodes have, then older ones, in case a node lies about its height or about that block.
+   * Reads a value, and returns it with the blocks as of which it was read. Nodes that have to agree are asked as of
+   * one block: first the newest that `agree` nodes have, then older ones, in case a node lies about its height or
+   * about that block.
    * @param ask reads state at the block, and logs up to it, from one node
    * @throws ChainDown
    */

@@ -1,27 +1,28 @@
 import { Failure } from "../errors.ts";
 
 /**
- * A payment rail signs payments for the terms of a 402, and reads from the chain which of them settled. Amounts are atomic
- * units of the asset (BigInt). Times are chain time in unix seconds, never the record's clock.
+ * A payment rail signs payments for the terms of a 402, and reads from the chain which of them settled. Amounts are
+ * atomic units of the asset (BigInt). Times are chain time in unix seconds, never the record's clock.
  */
 export interface Rail {
-  /** CAIP-2 id of the chain, e.g. `eip155:84532`; the first one of a rail over several. */
+  /** CAIP-2 id of the chain, e.g. `eip155:84532`; for a rail over several chains, of the first. */
   readonly network: string;
-  /** All chains of a rail over several. Every read of such a rail has to name one. */
+  /** All chains of a rail over several chains. Every read through such a rail has to name one. */
   readonly networks?: readonly string[];
   /** Contract of the asset, lower-case 0x address; one unit is one dollar. */
   readonly asset: string;
   /** Returns the decimals of the asset in which an entry is paid; 6 when absent. */
   decimalsOf?(entry: Pick<PayableEntry, "network" | "asset">): number;
   /**
-   * Reports whether this rail can sign an entry: its network and asset match, payTo is an address, the amount is positive,
-   * and it is x402 `exact` or an mpp challenge. The expiry of a challenge is only checked by `sign`.
+   * Reports whether this rail can sign an entry: its network and asset match, payTo is an address, the amount is
+   * positive, and it is x402 `exact` or an mpp challenge. The expiry of a challenge is only checked by `sign`.
    */
   canPay(entry: PayableEntry): boolean;
   /**
-   * Signs the payment for one entry without sending it. The header value is complete and can be sent more than once: it
-   * has one nonce and settles once. The caller makes it durable before sending it.
-   * @throws CannotSign when the terms cannot be signed now; ChainDown when the chain has to be asked and does not answer
+   * Signs the payment for one entry without sending it. The header value is complete and can be sent more than once:
+   * it has one nonce and settles once. The caller makes it durable before sending it.
+   * @throws CannotSign when the terms cannot be signed now; ChainDown when the chain has to be asked and does not
+   * answer
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
@@ -63,8 +64,9 @@ export interface Blocks {
 }
 
 /**
- * A value read from a chain, with the blocks that it is as of. Value and blocks come from the same node, or from the same
- * quorum of nodes. That an event did not happen is certain up to `final` only; see {@link isFinallyExpired}.
+ * A value read from a chain, with the blocks as of which it was read. Value and blocks come from the same node, or
+ * from the same quorum of nodes. That an event did not happen is certain up to `final` only; see {@link
+ * isFinallyExpired}.
  */
 export interface AsOf<T> extends Blocks {
   value: T;
@@ -89,25 +91,28 @@ export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS
 const LOGS_LAG_BLOCKS = 300;
 
 /**
- * Returns the block up to which a list of transfers is complete; the next search begins after it. A token has no state
- * that counts transfers, as it has for a nonce, so blocks that are not final, and the newest 300, are searched again.
+ * Returns the block up to which a list of transfers is complete; the next search begins after it. A token's state
+ * shows whether a nonce was used, but not whether a log of a transfer is missing. So blocks that are not final, and
+ * the newest 300, are searched again.
  */
 export const completeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 
-/** Names a chain (CAIP-2) and an asset of a rail over several; a rail over one needs neither. */
+/**
+ * Chain (CAIP-2) and asset that a read is about. A rail over several needs them; a rail over one asset needs neither.
+ */
 export interface AssetRef {
   network?: string;
   asset?: string;
 }
 
-/** The members of a rail that the parser of a 402's terms needs. */
+/** The members of a rail that are needed to parse the terms of a 402. */
 export type RailCapabilities = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
 
 /** Returns all networks of a rail. */
 export const networksOf = ({ network, networks }: Pick<Rail, "network" | "networks">): readonly string[] =>
   networks ?? [network];
 
-/** Returns the decimals of the asset that an entry is paid in; 6 when the rail does not tell. */
+/** Returns the decimals of the asset that an entry is paid in; 6 when the rail has no `decimalsOf`. */
 export const decimalsOf = (rail: Pick<Rail, "decimalsOf">, entry: Pick<PayableEntry, "network" | "asset">): number =>
   rail.decimalsOf?.(entry) ?? 6;
 
@@ -129,8 +134,8 @@ export interface PayableEntry {
 }
 
 /**
- * An mpp challenge (`WWW-Authenticate: Payment`). Fields are the header's parameters, unchanged, since the seller's id may
- * cover their exact characters.
+ * An mpp challenge (`WWW-Authenticate: Payment`). Fields are the header's parameters, unchanged, since the seller's
+ * id may cover their exact characters.
  */
 export interface PaymentChallenge {
   id: string;
@@ -159,14 +164,17 @@ export interface SignedPayment {
   headerName: "X-PAYMENT" | "PAYMENT-SIGNATURE" | "AUTHORIZATION" | "PAYMENT-AUTHORIZATION";
   headerValue: string;
   from: string;
-  /** EIP-3009 nonce, 0x + 64 hex. x402: drawn by us. mpp: the hash of the challenge. */
+  /**
+   * EIP-3009 nonce, 0x + 64 hex. x402: random, drawn by us. mpp: a hash of the challenge's id and realm; on Tempo the
+   * memo.
+   */
   nonce: string;
   validAfter: number;
   validBefore: number;
   amountAtomic: bigint;
 }
 
-/** Names one authorization. */
+/** Identifies one EIP-3009 authorization by its payer and nonce. */
 export interface SettlementQuery extends AssetRef {
   from: string;
   nonce: string;
@@ -176,7 +184,7 @@ export interface SettlementQuery extends AssetRef {
 
 export interface PayersQuery extends AssetRef {
   to: string;
-  /** Unix seconds: blocks from `since` (inclusive) to `until` (exclusive), all long final. */
+  /** Unix seconds. Blocks from `since` (inclusive) to `until` (exclusive) are read; all of them are long final. */
   since: number;
   until: number;
   signal?: AbortSignal | undefined;
@@ -189,7 +197,7 @@ export interface Payers {
   /** First and last block of the range, inclusive. */
   fromBlock: number;
   toBlock: number;
-  /** false when the range begins later than was asked for, because a bound was met or a node has no older logs. */
+  /** false when the range begins later than `since`, because a limit was reached or a node has no older logs. */
   whole: boolean;
 }
 
@@ -211,7 +219,10 @@ export interface Settlement {
   final: boolean;
 }
 
-/** A wallet that pays. The `known` wallet is public; a `blind` wallet pays on one UTC day only. */
+/**
+ * A wallet that pays. The `known` wallet's address is public. A `blind` wallet is one that sellers do not know, and
+ * pays on one UTC day only.
+ */
 export interface Wallet {
   address: string;
   /** 0x + 64 hex; never logged or recorded. Absent when {@link signer} keeps it. */
@@ -233,8 +244,8 @@ export interface PaymentNeed extends Required<AssetRef> {
 }
 
 /**
- * Thrown when no wallet can pay now: none has the money, or none is left. Never counted as the seller's fault; the planned
- * call is recorded as not made.
+ * Thrown when no wallet can pay now: none has the money, or none is left. Never counted as the seller's fault; the
+ * planned call is recorded as not made.
  */
 export class NoWallet extends Failure {
   constructor(message: string, options?: ErrorOptions) {
@@ -245,12 +256,17 @@ export class NoWallet extends Failure {
 /** Thrown when a wallet's outside signer did not sign. */
 export class NotSigned extends NoWallet {}
 
-/** Provides funded wallets. Equal arguments give the same wallet, also after a restart. */
+/** Provides funded wallets. Equal arguments give the same wallet, also after a restart, as long as it can pay. */
 export interface Wallets {
-  /** Returns the known wallet. @param need what it has to pay; no balance is checked when absent @throws NoWallet, ChainDown */
+  /**
+   * Returns the known wallet.
+   * @param need what the wallet has to pay; when absent, no balance is checked
+   * @throws NoWallet, ChainDown
+   */
   known(need?: PaymentNeed): Promise<Wallet>;
   /**
    * Returns a wallet for one endpoint on one UTC day that holds at least `atLeastAtomic`.
+   * @param cap the endpoint's capability id
    * @param need chain and asset; only wallets of the local chain, which mint one token, work without it
    * @throws NoWallet, ChainDown
    */

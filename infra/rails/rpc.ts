@@ -31,8 +31,8 @@ export const SHORT_RETRIES: RetryLimits = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
 /**
- * Wraps a transport and removes secrets from its errors. A node's address may contain an API key, viem puts the address
- * into every error, and an error's message may end in the record.
+ * Wraps a transport and removes secrets from its errors. A node's address may contain an API key, viem puts the
+ * address into every error, and an error's message may be recorded and published.
  */
 function withRedactedErrors(transport: HttpTransport): HttpTransport {
   return (options) => {
@@ -64,12 +64,12 @@ export function createReader(rpcUrl: string | readonly string[], retryLimits = D
   return createPublicClient({ transport: transports.length === 1 ? transports[0]! : createFallback(transports) });
 }
 
-/** How long a node that did not answer is asked after the others, ms. */
+/** Time for which a node that did not answer is asked only after the others, ms. */
 const COOLDOWN_MS = 60_000;
 
 /**
- * Remembers which of several nodes or tills failed a moment ago, so that they are asked last: each request to one that is
- * down costs seconds.
+ * Remembers which of several nodes or tills (services that charge buyers) failed a moment ago, so that these are
+ * asked last. Each request to one that is down costs seconds.
  */
 export class Cooldowns<K extends object> {
   readonly #coolsUntil = new WeakMap<K, number>();
@@ -118,7 +118,10 @@ function createFallback(transports: readonly HttpTransport[]): HttpTransport {
 
 export type Reader = ReturnType<typeof createReader>;
 
-/** Errors of the transport, not of the request. A block that is not found was replaced during the read. */
+/**
+ * Errors of the transport, not of the request. BlockNotFoundError is one of them, since such a block was replaced
+ * during the read.
+ */
 const TRANSPORT_ERRORS = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
 const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
@@ -128,8 +131,8 @@ const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | 
 const EXECUTION_REVERTED = 3;
 
 /**
- * Returns the revert that an error holds, or null. viem also reports a node's internal error as a revert, so there has to
- * be revert data, the code of a revert, or the word "revert".
+ * Returns the revert that an error holds, or null. viem also reports a node's internal error as a revert, so there
+ * has to be revert data, the code of a revert, or the word "revert".
  */
 export function revertIn(error: unknown): ContractFunctionRevertedError | null {
   if (!(error instanceof BaseError)) return null;
@@ -146,7 +149,10 @@ export function isTransportError(error: unknown): error is BaseError {
   );
 }
 
-/** Runs one read and turns transport errors into ChainDown; other errors pass unchanged. @param what for the message */
+/**
+ * Runs one read and turns transport errors into ChainDown; other errors pass unchanged.
+ * @param what what is read, for the error message
+ */
 export async function chainRead<T>(what: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();

@@ -18,13 +18,16 @@ import { ChainDown, isTransportError, type Reader, revertIn } from "./rpc.ts";
 const DEFAULT_GAS = 250_000n;
 /** Time for which fees from a node are used, real ms. */
 const FEES_LIFETIME_MS = 10_000;
-/** Factor by which the base fee may rise in that time. */
+/** Factor by which the base fee may rise while fees from a node are used. */
 const BASE_FEE_FACTOR = 2n;
 const MAX_ATTEMPTS = 12;
 const RECEIPT_TIMEOUT_MS = 15_000;
-/** Longest wait for the cost of a transaction, real ms: the order step that records it waits for this. */
+/**
+ * Longest wait for the cost of a transaction, real ms. It is short, since the next step of an order (a bought call)
+ * waits for it.
+ */
 const COST_TIMEOUT_MS = 3_000;
-/** Number of transactions whose costs are remembered. */
+/** Number of transactions whose gas costs are remembered. */
 const MAX_REMEMBERED_COSTS = 1_000;
 
 export interface ContractCall {
@@ -37,9 +40,9 @@ export interface ContractCall {
 }
 
 /**
- * The outcome of an attempt to move money. Only the chain decides whether money moved: a `sent` transaction is in a block
- * that may still be replaced, a `refused` one may be the second of two attempts of which the first settled, and an
- * `unknown` one may settle later.
+ * The outcome of an attempt to move money. Only the chain decides whether money moved: a `sent` transaction is in a
+ * block that may still be replaced, a `refused` one may be the second of two attempts of which the first settled, and
+ * an `unknown` one may settle later.
  */
 export type Outcome =
   | { outcome: "sent"; tx: string }
@@ -58,16 +61,17 @@ export class WouldRevert extends Failure {
 export interface Sender {
   readonly address: Address;
   /**
-   * Simulates a call against the newest block, signs it and sends it. Resolves with the hash when the node has accepted the
-   * transaction. Callers may run in parallel. @throws WouldRevert, ChainDown, and the error with which a node refuses it
+   * Simulates a call against the newest block, signs it and sends it. Resolves with the hash when the node has
+   * accepted the transaction. Callers may run in parallel.
+   * @throws WouldRevert, ChainDown, and the error with which a node refuses it
    */
   write(call: ContractCall): Promise<Hex>;
   /** Waits for a receipt. @throws ChainDown after 15 s without one; the transaction may still be mined later */
   receipt(hash: Hex): Promise<Awaited<ReturnType<Reader["getTransactionReceipt"]>>>;
   /**
-   * Returns what a transaction of this key cost in wei, from its receipt: `effectiveGasPrice` x `gasUsed`, plus `l1Fee` of
-   * a rollup. Null when another key sent it, it is in no block, its receipt names no price, or no node answers within 3 s.
-   * Never rejects: costs are bookkeeping, and a settlement is recorded without them.
+   * Returns what a transaction of this key cost in wei, from its receipt: `effectiveGasPrice` x `gasUsed`, plus
+   * `l1Fee` of a rollup. Null when another key sent it, it is in no block, its receipt names no price, or no node
+   * answers within 3 s. Never rejects: costs are bookkeeping, and a settlement is recorded without them.
    */
   spent(tx: string): Promise<bigint | null>;
 }
@@ -80,13 +84,13 @@ function roundUpToPower(base: bigint, wei: bigint): bigint {
 }
 
 /**
- * Estimates the fees to offer, rounded up to powers of 4 (fee) and 2 (tip). Rounding matters when a second process with
- * this key sends under the same nonce: a node replaces a transaction by one that offers more, so without it the second
- * process could replace our transaction instead of being refused and taking the next nonce. Only the block's base fee and
- * the tip are paid.
+ * Estimates the fees to offer, rounded up to powers of 4 (fee) and 2 (tip). Rounding matters when a second process
+ * with this key sends under the same nonce: a node replaces a transaction by one that offers more, so without
+ * rounding the second process could replace our transaction instead of being refused and taking the next nonce. Only
+ * the block's base fee and the tip are paid.
  *
- * A node could name any tip, and the tip is paid in full. So nothing is sent while the fee is above the ceiling, and no
- * offer exceeds the ceiling.
+ * A node could name any tip, and the tip is paid in full. So nothing is sent while the fee is above the ceiling, and
+ * no offer exceeds the ceiling.
  */
 function createFeeEstimator(reader: Reader, ceiling: bigint | null) {
   let fees: { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint; at: number } | null = null;
@@ -115,7 +119,8 @@ function createCostReader(reader: Reader, address: Address) {
   function costOf(receipt: Awaited<ReturnType<Sender["receipt"]>>): bigint | null {
     try {
       if (receipt.from.toLowerCase() !== address.toLowerCase()) return null;
-      // Rollups add what their own chain charges for the bytes. viem passes this field through unparsed.
+      // Rollups name here what the chain below them (L1) charges for the transaction's bytes. viem passes this field
+      // through unparsed.
       const { l1Fee = 0n } = receipt as { l1Fee?: Hex | bigint | null };
       // viem makes a missing field null, although its type does not say so; multiplying null throws.
       const cost = receipt.effectiveGasPrice * receipt.gasUsed + BigInt(l1Fee ?? 0n);
@@ -139,9 +144,9 @@ function createCostReader(reader: Reader, address: Address) {
 }
 
 /**
- * Creates the sender of one key. It sends one transaction at a time, so that nonces neither skip nor clash: a transaction
- * is signed when the node has accepted the one before. When another process with the same key takes a nonce, the nonce is
- * read again.
+ * Creates the sender of one key. It sends one transaction at a time, so that nonces neither skip nor clash: a
+ * transaction is signed when the node has accepted the one before. When another process with the same key takes a
+ * nonce, the nonce is read again.
  * @param ceiling most wei that a unit of gas may cost, including the tip; null for no limit
  */
 export function createSender(
@@ -199,7 +204,8 @@ export function createSender(
         costOf(receipt);
         return receipt;
       } catch (error) {
-        // The node may have dropped the transaction. Without reading the nonce again, its gap would block all later ones.
+        // The node may have dropped the transaction. Unless the nonce is read again, the unused nonce would block all
+        // later transactions.
         nonce = null;
         throw error;
       }
@@ -208,8 +214,9 @@ export function createSender(
 }
 
 /**
- * Polls for a receipt with a raw request, which returns null until there is one; the client's own method would create an
- * error at each poll. @throws ChainDown after 15 s
+ * Polls for a receipt with a raw request, which returns null until there is one; the client's own method would create
+ * an error at each poll.
+ * @throws ChainDown after 15 s
  */
 async function waitForReceipt(reader: Reader, hash: Hex): ReturnType<Sender["receipt"]> {
   const deadline = performance.now() + RECEIPT_TIMEOUT_MS;

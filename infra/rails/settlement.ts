@@ -20,8 +20,8 @@ export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from,
 export const MAX_BLOCKS_PER_REQUEST = 9_000;
 
 /**
- * When a block counts as final: at a number of confirmations (1 = the transaction is in a block), or by a block tag of the
- * execution API.
+ * When a block counts as final: at a number of confirmations (1 = the transaction is in a block), or by a block tag
+ * of the execution API.
  */
 export type Confirmations = number | "safe" | "finalized";
 
@@ -33,13 +33,13 @@ export interface TokenAtNode {
   confirmations: Confirmations;
   /** EIP-712 name and version; only needed for a token that `signingDomain` does not know. */
   domain?: { name: string; version: string };
-  /** 6 when absent. */
+  /** Decimals of the token; 6 when absent. */
   decimals?: number;
 }
 
 /**
- * One token on one chain, read through all nodes of the chain. `reader` takes the answer of the first node that responds;
- * it is not for reads that decide whether money moved.
+ * One token on one chain, read through all nodes of the chain. `reader` takes the answer of the first node that
+ * responds; it is not used for reads that decide whether money moved.
  */
 export interface TokenOnChain extends TokenAtNode {
   /** The nodes, in the order in which they are asked. */
@@ -128,8 +128,9 @@ export type NonceState =
   | { state: "cancelled"; tx: string; blockNumber: number };
 
 /**
- * Reads the state of an authorization from one node: the token's state at this block tells whether the nonce is used, its
- * logs tell by which event. @throws ChainDown also when the logs do not show that event: the node's logs lag behind
+ * Reads the state of an authorization from one node: the token's state at block `head` shows whether the nonce is
+ * used, and the token's logs show by which event.
+ * @throws ChainDown also when the logs do not show that event, since the node's logs then lag behind its state
  */
 export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceState> {
   const { reader, asset } = money;
@@ -176,7 +177,11 @@ async function findTransferOfNonce(
   return { ...(await blockTransferOf(money, transfer)), ...(await senderOf(money, transactionHash)) };
 }
 
-/** Reads the Transfer of a nonce from one node; null when it is unused or cancelled. See `Rail.settlementOf`. @throws ChainDown */
+/**
+ * Reads the Transfer that used a nonce from one node; null when the nonce is unused or cancelled. See
+ * `Rail.settlementOf`.
+ * @throws ChainDown
+ */
 export async function findSettlement(
   money: TokenAtNode,
   query: SettlementQuery,
@@ -244,8 +249,8 @@ export async function logsSince<L extends { removed: boolean }>(
 }
 
 /**
- * Requires that a node has a block, by asking for the block's logs by hash: a node without the block refuses that
- * (EIP-234), but may return an empty list for a range of numbers past its end.
+ * Checks that a node has a block, by requesting the block's logs by hash. A node without the block refuses that
+ * (EIP-234), whereas it may return an empty list for a range of block numbers past its newest block.
  * @throws ChainDown
  */
 export async function requireLogsOf({ reader, asset }: TokenAtNode, { number }: Block): Promise<void> {

@@ -33,9 +33,7 @@ import {
   type TokenAtNode,
 } from "./settlement.ts";
 
-/**
- * Tempo's chains (CAIP-2) and their default dollar in mpp's package, a TIP-20 token with 6 decimals.
- */
+/** Tempo's chains (CAIP-2) and their default dollar in mpp's package, a TIP-20 token with 6 decimals. */
 const DOLLARS: Readonly<Record<string, { symbol: string; address: string }>> = {
   "eip155:4217": { symbol: "USDC.e", address: "0x20c000000000000000000000b9537d11c60e8b50" },
   "eip155:42431": { symbol: "pathUSD", address: "0x20c0000000000000000000000000000000000000" },
@@ -54,14 +52,18 @@ const TRANSFER_WITH_MEMO_EVENT = parseAbiItem(
 );
 /** A challenge with less time left than this, in seconds, is not signed. */
 const MIN_VALIDITY_S = 10;
-/** Number of blocks in which an earlier use of a memo is searched before it is signed; challenges live for minutes. */
+/**
+ * Number of newest blocks that are searched for an earlier use of a memo before it is signed; challenges live for
+ * minutes.
+ */
 const LOOK_BACK_BLOCKS = 9_000;
 /** Units of the gas price (1e-18 dollars) in one unit of the token (1e-6 dollars). */
 const FEE_UNIT = 10n ** 12n;
 
 /**
- * Returns why an mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null: the method
- * must be `tempo`, the intent `charge`, the mode `pull`, and the memo must be ours to set. Pure; never throws.
+ * Returns why an mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null: the
+ * method must be `tempo`, the intent `charge`, the mode `pull`, and the seller must not set the memo. Pure; never
+ * throws.
  */
 function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {
   const why = challengeObstacle(entry, { method: "tempo", network, asset, bits: 128 });
@@ -128,10 +130,10 @@ function verifyTransaction(
 }
 
 /**
- * Reads a settlement from one node by the memo in the token's event (see `Rail.settlementOf`). The token has no state that
- * tells whether a memo was used, so a missing log could mean that the node lags behind `head`. Therefore the node also has
- * to return the logs of that block by hash, which it refuses without the block (EIP-234). A node that has the block and
- * hides older logs is only detected by `agree`.
+ * Reads a settlement from one node by the memo in the token's event (see `Rail.settlementOf`). The token has no state
+ * that shows whether a memo was used, so a missing log could mean that the node lags behind `head`. Therefore the
+ * node also has to return the logs of that block by hash, which it refuses without the block (EIP-234). A node that
+ * has the block and hides older logs is only detected by `agree`.
  * @throws ChainDown
  */
 async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
@@ -148,9 +150,10 @@ async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Bloc
 }
 
 /**
- * Returns a function that signs mpp `tempo/charge` challenges with the protocol's own client. The result is a complete
- * transaction that is valid for 25 seconds and that the seller sends. Its memo is derived from the challenge and serves as
- * the payment's nonce. The payer pays the fee in the same token, unless the seller sponsors it, so a wallet needs no coin.
+ * Returns a function that signs mpp `tempo/charge` challenges with the protocol's own client. The result is a
+ * complete transaction that is valid for 25 seconds and that the seller sends. Its memo is derived from the challenge
+ * and serves as the payment's nonce. The payer pays the fee in the same token, unless the seller sponsors it, so a
+ * wallet needs no coin.
  */
 function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
   const { reader, network } = token;

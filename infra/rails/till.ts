@@ -16,17 +16,17 @@ export interface Till {
   /** Name for logs and status. */
   readonly name: string;
   /**
-   * Checks whether a payment would settle now, without moving money. Two payments with one nonce are both valid until one
-   * of them settles.
+   * Checks whether a payment would settle now, without moving money. Two payments with one nonce are both valid until
+   * one of them settles.
    * @param payment decoded payment header, untrusted
    * @param requirements our offer in its v2 form; a v1 payment is compared with its v1 form
    * @throws TillDown when no facilitator answered
    */
   verify(payment: unknown, requirements: PaymentRequirements): Promise<TillVerdict>;
   /**
-   * Charges the buyer and waits until the transaction is in a block, or until the till's timeout. Never throws for what a
-   * facilitator does. After `unknown` the caller reads the chain. Settling a payment again, here or elsewhere, is safe: its
-   * nonce moves money once.
+   * Charges the buyer and waits until the transaction is in a block, or until the till's timeout. Never throws for
+   * what a facilitator does. After `unknown` the caller reads the chain. Settling a payment again, here or elsewhere,
+   * is safe: its nonce moves money once.
    */
   settle(payment: unknown, requirements: PaymentRequirements): Promise<Outcome>;
 }
@@ -48,8 +48,9 @@ const shortReason = (reason: string | undefined): string =>
 /** Reasons that a facilitator gives after the receipt of a reverted transaction. Such a transaction is final. */
 const REVERT_REASONS = new Set(["invalid_exact_evm_transaction_failed", "invalid_transaction_state"]);
 /**
- * Reasons that leave the outcome open. The reference facilitator answers `..transaction_failed` without a transaction when
- * its node did not answer, and others have reasons of their own for it. The transaction may still settle.
+ * Reasons that leave the outcome open. The reference facilitator answers `..transaction_failed` without a transaction
+ * when its node did not answer, and other facilitators give other reasons in that case. The transaction may still
+ * settle.
  */
 const OPEN_REASONS =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
@@ -192,10 +193,12 @@ export async function supportsExactOn(options: HttpTillOptions, network: string)
 }
 
 /**
- * Combines several tills in their order of preference. A till that failed is asked after the others for 30 s.
+ * Combines several tills in their order of preference. For 30 s after it failed, a till is asked only after the
+ * others.
  *
- * `verify` asks the next till when one does not answer. `settle` asks one till only: after `unknown` the transaction may
- * still reach a block, so the caller reads the chain before it settles again. That second attempt goes to another till.
+ * `verify` asks the next till when one does not answer. `settle` asks one till only: after `unknown` the transaction
+ * may still reach a block, so the caller reads the chain before it settles again. That second attempt goes to another
+ * till.
  */
 export function createTills(tills: readonly Till[], cooldowns = new Cooldowns<Till>(30_000)): Till {
   if (tills.length === 0) throw new RangeError("no tills given");

@@ -9,7 +9,10 @@ import { parseUrl } from "../url.ts";
 import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
 
-/** Records that a blind wallet was given to an endpoint for one UTC day, the only day on which it pays. */
+/**
+ * Records that a blind wallet (one that sellers do not know) was assigned to an endpoint (`cap`, its capability id)
+ * for one UTC day, the only day on which the wallet pays.
+ */
 export interface WalletUse {
   address: string;
   day: string;
@@ -19,15 +22,20 @@ export interface WalletUse {
 
 /** The wallets of a folder. */
 export interface FolderWallets {
-  /** The public wallet that pays known calls; null when there is none. */
+  /** Pays calls that sellers may recognise as this service's, since its address is public; null when there is none. */
   known: Wallet | null;
-  /** Pays gas for sweeps and sales; holds no token. Null when there is none. */
+  /**
+   * Pays the gas of sales, and of the sweeps that collect what blind wallets have left; holds no token. Null when
+   * there is none.
+   */
   gas: Wallet | null;
   /** Receives buyers' payments and sends refunds; null when there is none. */
   till: Wallet | null;
-  /** Pays sellers for buyers; null when there is none. */
+  /** Pays sellers for calls that buyers bought; null when there is none. */
   float: Wallet | null;
+  /** Wallets that sellers do not know; each pays on one UTC day only. */
   blind: readonly Wallet[];
+  /** All uses of the blind wallets so far. */
   uses: readonly WalletUse[];
 }
 
@@ -64,10 +72,10 @@ export const readKeyFile = (path: string): Wallet => {
 };
 
 /**
- * Wallets in a folder of mode 0700, files of mode 0600. A wallet is derived from the folder's seed (`seed.key`) or has a
- * key file: `known.key`, `gas.key`, `till.key` and `float.key`, and every other `*.key` is a blind wallet. A key file may
- * name an outside signer instead of a key. A journal records which wallets were derived, and which blind wallet was given
- * to which endpoint on which day; its lines are on disk before the wallet pays.
+ * Wallets in a folder of mode 0700, files of mode 0600. A wallet is derived from the folder's seed (`seed.key`) or
+ * has a key file: `known.key`, `gas.key`, `till.key` and `float.key`, and every other `*.key` is a blind wallet. A
+ * key file may name an outside signer instead of a key. A journal records which wallets were derived, and which blind
+ * wallet was assigned to which endpoint on which day; that line is on disk before the wallet pays.
  */
 export class WalletFolder {
   readonly #journalPath: string;

@@ -7,7 +7,7 @@ import type { Network, Token } from "./networks.ts";
 import type { Rail } from "./rails.ts";
 import type { FolderWallets, WalletFolder } from "./wallet-folder.ts";
 
-/** Levels below which an alarm is raised (settings `wallets.low_water` and `low_blind`). */
+/** Levels below which a warning is logged (settings `wallets.low_water` and `low_blind`). */
 export interface LowWater {
   /** Units of the token, such as "1.00". */
   money: string;
@@ -15,15 +15,15 @@ export interface LowWater {
   blind: number;
 }
 
-/** One wallet and its balances. */
+/** One wallet and its balances. The roles are described at `FolderWallets` in wallet-folder.ts. */
 export interface WalletBalances {
   role: "known" | "gas" | "till" | "float" | "blind";
   address: string;
   /** UTC day of a blind wallet; null when it was never used. */
   day: string | null;
-  /** Capability ids of the endpoints to which the wallet was given. */
+  /** Capability ids of the endpoints that the wallet was assigned to pay. */
   caps: string[];
-  /** Units of the asset by `network symbol`; null when the chain could not be asked. */
+  /** Units of the asset by `network symbol`; null when the chain could not be read. */
   balances: Record<string, string | null>;
 }
 
@@ -32,11 +32,11 @@ export interface AssetFunds {
   network: string;
   symbol: string;
   known: string | null;
-  /** Number of unused blind wallets with money; null when the chain could not be asked. */
+  /** Number of unused blind wallets with money; null when the chain could not be read. */
   fresh: number | null;
-  /** Sum of the balances of those wallets; null when the chain could not be asked. */
+  /** Sum of the balances of the unused blind wallets; null when the chain could not be read. */
   freshTotal: string | null;
-  /** Number of unused blind wallets without money; null when the chain could not be asked. */
+  /** Number of unused blind wallets without money; null when the chain could not be read. */
   unfunded: number | null;
 }
 
@@ -105,8 +105,8 @@ function fundsOfAsset(wallets: readonly WalletBalances[], network: string, { sym
 }
 
 /**
- * Returns what an operator has to do about the wallets: for each asset one finding for the known wallet and one for the
- * blind ones. All problems are warnings, since a role without money only makes no paid calls.
+ * Returns findings about the wallets and what an operator should do: for each asset, one about the known wallet and
+ * one about the blind wallets. All problems are warnings, since a role without money only makes no paid calls.
  */
 export function walletFindings({ pools, wallets }: WalletReport, low: LowWater): Finding[] {
   if (!wallets.some(({ role }) => role === "known")) {
@@ -152,8 +152,9 @@ export interface WalletWatchOptions {
 const INTERVAL_MS = 600_000;
 
 /**
- * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the last
- * read. @param lastBalances balances of the last read; this function updates them
+ * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the
+ * last read.
+ * @param lastBalances balances of the last read; this function updates them
  */
 async function readBalances(options: WalletWatchOptions, lastBalances: Map<string, string>): Promise<void> {
   const { folder, rail, networks, low, logger, metrics } = options;

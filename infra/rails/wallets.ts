@@ -17,13 +17,19 @@ const TOKEN_ABI = parseAbi([
   "function balanceOf(address) view returns (uint256)",
   "function transfer(address to, uint256 amount) returns (bool)",
 ]);
-/** An account whose key the local chains' nodes hold. It only mints; on Tempo, where it has the money, it only sends. */
+/**
+ * An account whose key the nodes of the local chains hold. It mints the tokens that wallets need; on a local Tempo
+ * chain, where nobody can mint, it sends tokens that it holds.
+ */
 export const LOCAL_MINTER: Address = "0xa0Ee7A142d267C1f36714E4a8F75612F20a79720";
 const ACCOUNTS_PER_TRANSACTION = 64;
 const GAS_PER_ACCOUNT = 70_000;
 const MINT_ATTEMPTS = 5;
 const MAX_WAITING = 2_000;
-/** Units that a blind wallet on Tempo holds beyond its payments: fees are paid in the same token, each far below it. */
+/**
+ * Atomic units that a blind wallet on Tempo gets in addition to its payments, for fees, which are paid in the same
+ * token. Each fee is far lower.
+ */
 const TEMPO_FEE_RESERVE = 50_000n;
 
 export interface LocalWalletsOptions extends LocalToken {
@@ -31,7 +37,7 @@ export interface LocalWalletsOptions extends LocalToken {
   seed: Uint8Array;
   /** The local chain's token, which can be minted. */
   asset: string;
-  /** A local chain of Tempo's (CAIP-2) and its dollar: what has to be paid there is paid by the same wallets. */
+  /** A local Tempo chain (CAIP-2) and its dollar token. Payments on that chain are made by the same wallets. */
   tempo?: LocalToken & { network: string };
   /** Atomic units to which the known wallet is topped up when it holds less than half of them. Default 10,000 USDC. */
   knownFloorAtomic?: bigint;
@@ -41,15 +47,16 @@ export interface LocalWalletsOptions extends LocalToken {
 export interface LocalWallets extends Wallets {
   /**
    * Returns the wallet of a role, e.g. the float that pays sellers, or the till that buyers pay into.
-   * @param floorAtomic atomic units that it is topped up to when it holds less than half of them; 0n for no top-up. Default:
-   * the known wallet's
+   * @param floorAtomic atomic units that the wallet is topped up to when it holds less than half of them; 0n for no
+   * top-up. Default: the floor of the known wallet
    */
   named(role: string, floorAtomic?: bigint): Promise<Wallet>;
 }
 
 /**
- * Creates wallets on the local chain. Keys are HMAC-SHA256(seed, role|cap|day), so nothing is stored and a restart has the
- * same wallets. They are funded by minting, on Tempo from one account of the node, so no transfer links one to another.
+ * Creates wallets on the local chain. Keys are HMAC-SHA256(seed, label), where the label holds the role and, for a
+ * blind wallet, the endpoint's capability id (`cap`) and the day. So nothing is stored, and a restart has the same
+ * wallets. They are funded by minting, on Tempo from one account of the node, so no transfer links one to another.
  * @throws RangeError for a seed of less than 16 bytes
  */
 export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {

@@ -175,7 +175,10 @@ class DirectoryStore extends DirectoryReader implements Store {
     return this.lock.close();
   }
 
-  /** Throws when the path is a folder. After `exists` or `lost` the caller would read the key, find nothing and try again. */
+  /**
+   * Throws when the path is a folder. With `exists` or `lost` instead, the caller would read the key, find nothing
+   * and try again for ever.
+   */
   async #refuseFolder(key: string, path: string): Promise<void> {
     const stat = await this.fs.stat(path).catch(undefinedIfMissing);
     if (stat && stat.kind !== "file") throw kindConflict(key);
@@ -195,7 +198,10 @@ const toObjectInfo = (key: string, stat: FileStat): ObjectInfo => ({
 const kindConflict = (key: string): Failure =>
   new Failure("failed", `store: ${key} crosses an object and a folder of the same name`);
 
-/** Runs `work`; full disks and kind conflicts are thrown as errors of the store, other errors unchanged. */
+/**
+ * Runs `work`. A full disk, and an object and a folder of one name, are thrown as errors of the store; other errors
+ * unchanged.
+ */
 async function withStoreErrors<T>(key: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -215,8 +221,8 @@ const SEGMENT = /^(?!\.{1,2}$)[A-Za-z0-9._=-]+$/;
 const PREFIX = /^(?!\/)[A-Za-z0-9._=/-]*$/;
 
 /**
- * Yields keys below `prefix` in bytewise order, after `startAfter`. It reads one folder at a time, and only folders that can
- * hold such keys. File names that no key can have (the store's `.~store`, an editor's backup) are skipped.
+ * Yields keys below `prefix` in bytewise order, after `startAfter`. It reads one folder at a time, and only folders
+ * that can hold such keys. File names that no key can have (the store's `.~store`, an editor's backup) are skipped.
  * @param root absolute path of the store.
  */
 async function* walkKeys(fs: FsSeam, root: string, prefix: string, startAfter: string): AsyncGenerator<string> {
@@ -244,7 +250,8 @@ async function* walkFolder(
   for (const { key, isFolder } of await sortedEntries(fs, root, folder)) {
     if (isFolder) {
       if (!key.startsWith(prefix) && !prefix.startsWith(key)) continue;
-      // All keys in the folder begin with `key`: when `key` is before startAfter they are too, unless startAfter is inside.
+      // All keys in the folder begin with `key`. So when `key` is before `startAfter`, all of them are, unless
+      // `startAfter` is in the folder itself.
       if (key < startAfter && !startAfter.startsWith(key)) continue;
       yield* walkFolder(fs, root, key, prefix, startAfter);
     } else if (key.startsWith(prefix) && key > startAfter) {

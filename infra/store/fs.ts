@@ -5,8 +5,8 @@ import { type FolderLock, openFolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
 /**
- * The file system calls of the directory store, with POSIX semantics and POSIX error codes on the errors. Tests implement it
- * to fail any single call, and to lose everything that was not synced.
+ * The file system calls of the directory store, with POSIX semantics and POSIX error codes on the errors. Tests
+ * implement it to fail any single call, and to lose everything that was not synced.
  */
 export interface FsSeam {
   /** Creates a file; EEXIST when the name is taken. Its bytes and its name can be lost until they are synced. */
@@ -135,9 +135,9 @@ export const nodeFs: FsSeam = {
 const MAX_REMEMBERED_FOLDERS = 50_000;
 
 /**
- * Makes folders and remembers which have a durable name. An fsync of a file does not make the file's name durable, and an
- * fsync of its folder does not make the folder's name durable. So every parent up to the root is synced, even if another
- * process made the folder: that process may have died before its sync.
+ * Makes folders and remembers those whose names are durable. An fsync of a file does not make the file's name
+ * durable, and an fsync of its folder does not make the folder's name durable. So every parent up to the root is
+ * synced, even if another process made the folder: that process may have died before its sync.
  */
 export class DurableFolders {
   readonly #fs: FsSeam;
@@ -215,7 +215,10 @@ export async function makeFolder(fs: FsSeam, path: string): Promise<string> {
   return folder;
 }
 
-/** Syncs a folder, unless this process may not open it or it cannot be synced (as the host of a mount point). */
+/**
+ * Syncs a folder, unless this process may not open it, or its file system cannot sync it (it may belong to another
+ * mount).
+ */
 async function syncIfAllowed(fs: FsSeam, folder: string): Promise<void> {
   try {
     await fs.sync(folder);

@@ -4,7 +4,7 @@ import Database from "better-sqlite3";
 import { Failure } from "../errors.ts";
 import { isErrno } from "./store.ts";
 
-/** Longest wait of one caller for other processes, ms. */
+/** Longest wait of one caller for the lock while other processes hold it, ms. */
 const MAX_WAIT_MS = 10_000;
 const RETRY_MS = 4;
 /** Most callers of this process that wait for the lock at once. */
@@ -95,17 +95,18 @@ function makeFirstPage(db: Database.Database): void {
 }
 
 /**
- * Chooses one of the processes that share a folder to do work that only one may do. That process holds the RESERVED lock of
- * a SQLite file until it closes it. The kernel drops the lock with the process, so after kill -9 another can take it.
+ * Chooses one of the processes that share a folder to do work that only one may do. That process holds the RESERVED
+ * lock of a SQLite file until it calls `close`. The kernel drops the lock with the process, so after kill -9 another
+ * can take it.
  */
 export interface ProcessLock {
-  /** Returns true if this process is the keeper from now on. Never waits. */
+  /** Takes the lock if it is free. Returns true if this process holds it now. Never waits. */
   tryAcquire(): boolean;
   /** Releases the lock, so that another process can take it. */
   close(): void;
 }
 
-/** Opens a keeper. @param path file of the lock; it is created with its folder when absent */
+/** Opens a process lock. @param path file of the lock; it is created with its folder when absent */
 export function openProcessLock(path: string): ProcessLock {
   mkdirSync(dirname(path), { recursive: true });
   const db = new Database(path, { timeout: 0 });

@@ -1,11 +1,14 @@
 import type { Store } from "./store.ts";
 
-/** Key of object `n` under `prefix`. Such objects have dense numbers from 0 and are never removed: generations and runs. */
+/**
+ * Key of object `n` under `prefix`. Such objects (generations of the tree, runs of grading) are numbered 0, 1, 2 ..
+ * without gaps and are never removed.
+ */
 export const numberedKey = (prefix: string, n: number): string => `${prefix}/${String(n).padStart(20, "0")}`;
 
 /**
- * Returns the highest number of an object under `prefix`. `known` is a number that exists, or -1; lower numbers are not
- * checked.
+ * Returns the highest number of an object under `prefix`. `known` is the number of an object that exists, or -1;
+ * lower numbers are not checked.
  */
 export const highestNumbered = (store: Pick<Store, "head">, prefix: string, known = -1): Promise<number> =>
   findHighest(known, async (n) => (await store.head(numberedKey(prefix, n))) !== null);

@@ -6,9 +6,10 @@ import { type Store, StoreUnfit } from "./store.ts";
 export type StoreName = "private" | "public" | "orders";
 
 /**
- * Opens a store of the settings: its bucket, or the folder `dir` when no bucket is set. The S3 client is loaded only for a
- * bucket.
- * @param writes false for a role that only reads: no test object is written, and without credentials requests are not signed
+ * Opens a store of the settings: its bucket, or the folder `dir` when no bucket is set. The S3 client is loaded only
+ * for a bucket.
+ * @param writes false for a role that only reads: no test object is written, and without credentials requests are not
+ * signed
  * @throws StoreUnfit for a bucket without credentials, or one that does not enforce conditional writes
  */
 export async function openStore(

@@ -5,14 +5,15 @@ import type { FolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
 /**
- * Attempts to write an object. A starting process may remove our temporary file as garbage, which fails one attempt.
+ * Attempts to write an object. A process that starts may remove our temporary file as garbage, which makes one
+ * attempt fail.
  */
 const MAX_ATTEMPTS = 3;
 
 /**
- * Writes objects as files: writes a temporary file, syncs it, links it to its name (if that is free) or renames it over the
- * old object, and syncs the folders. After a crash at any step the object is whole or absent. An object that was placed
- * without a sync is whole for readers, and may be torn or lost by a power cut.
+ * Writes objects as files: writes a temporary file, syncs it, links it to its name (if that is free) or renames it
+ * over the old object, and syncs the folders. After a crash at any step the object is whole or absent. An object that
+ * was placed without a sync is whole for readers, and may be torn or lost by a power cut.
  */
 export class ObjectPlacer {
   readonly #fs: FsSeam;
@@ -22,14 +23,17 @@ export class ObjectPlacer {
   readonly #prefix = randomBytes(12).toString("hex");
   #usedNames = 0;
 
-  /** @param root and `temporary`: existing folders on one file system. */
+  /** `root` (the store's folder) and `temporary` must be existing folders on one file system. */
   constructor(fs: FsSeam, root: string, temporary: string) {
     this.#fs = fs;
     this.#temporaryFolder = temporary;
     this.#folders = new DurableFolders(fs, root);
   }
 
-  /** Removes all temporary files, which dead writers left behind. A live writer notices and writes its file again. */
+  /**
+   * Removes all temporary files, since dead writers may have left them behind. A live writer whose file is removed
+   * notices it and writes the file again.
+   */
   async collectGarbage(lock: FolderLock): Promise<void> {
     const release = await lock.acquire();
     try {
@@ -71,8 +75,8 @@ export class ObjectPlacer {
   }
 
   /**
-   * Runs `work` with a temporary file name, again when another process removed the file. @param mustBeFree true: returns null
-   * when the object's name is taken
+   * Runs `work` with a temporary file name, again when another process removed the file.
+   * @param mustBeFree true: returns null when the object's name is taken
    */
   async #withTemporaryFile<T>(work: (temporary: string) => Promise<T>, mustBeFree: boolean): Promise<T | null> {
     for (let attempt = 1; ; attempt++) {
@@ -97,8 +101,8 @@ export class ObjectPlacer {
   }
 
   /**
-   * Waits until a new file would get a later modification time than `stat`, at most half a second in case the clock was
-   * set back. Returns at once on a full disk, so that the caller can delete.
+   * Waits until a new file would get a later modification time than `stat`; at most half a second, in case the clock
+   * was set back. Returns at once on a full disk, so that the caller can delete.
    */
   async waitPast(stat: FileStat): Promise<void> {
     for (let tries = 0; tries < 100; tries++) {

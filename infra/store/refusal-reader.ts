@@ -8,7 +8,7 @@ import { type Store, StoreRefused } from "./store.ts";
 export type KeyState = "there" | "missing" | "refused" | "other";
 
 export interface RefusalReaderParts {
-  /** Asks for one key, without its bytes. */
+  /** Requests one key without its bytes, and returns what the store answered. */
   ask: (key: string) => Promise<KeyState>;
   /**
    * Key of an object that every store has unless it is empty. If this object cannot be read, the store cannot be read
@@ -36,7 +36,7 @@ export class RefusalReader {
     const { ask, known } = this.parts;
     if (key === known) return false;
     const folder = key.slice(0, key.lastIndexOf("/") + 1);
-    // Only first-level names are remembered, since a log has any number of folders of tiles.
+    // Remembers only first-level folders, since the folders of the tree's tiles below them are many.
     const name = folder.slice(0, folder.indexOf("/") + 1);
     if (!this.#folders.has(name)) {
       // With 128 random bits in its name, no such object exists.
@@ -44,7 +44,8 @@ export class RefusalReader {
       this.#folders.add(name);
     }
     if ((await ask(known)) !== "there") return false;
-    // The store gives objects that exist now. The first refusal may have been a passing fault, so the key is asked again.
+    // The store returns existing objects now. Its first refusal may have been a passing fault, so the key is requested
+    // again.
     return (await ask(key)) === "refused";
   }
 }

@@ -17,8 +17,8 @@ export interface Store {
   /** Creates an object. `exists` when the key is taken, maybe with other bytes: read and compare them before relying on it. */
   create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }>;
   /**
-   * Replaces the object if its etag is `expected`, or creates it if `expected` is null and there is none. Otherwise changes
-   * nothing and returns `lost`.
+   * Replaces the object if its etag is `expected`, or creates it if `expected` is null and there is none. Otherwise
+   * changes nothing and returns `lost`.
    */
   swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
   /** Lists keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
@@ -34,18 +34,23 @@ export interface Store {
 }
 
 /**
- * Writes many objects and makes them durable together with `flush`. A checkpoint that names the objects is written after
- * `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose it: a reader of an
- * object that no checkpoint names checks its hash, and puts it again if the hash differs. An object that was there before
- * with other bytes stays whole, old or replaced. End every bulk with `flush`, also after a fault, to keep what was put.
+ * Writes many objects and makes them durable together with `flush`. A checkpoint that names the objects is written
+ * after `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose it,
+ * so a process that finds an object that no checkpoint names checks the object's hash, and puts it again if the hash
+ * differs. An object that existed before with other bytes stays whole: after the power cut it has the old or the new
+ * bytes. End every bulk with `flush`, also after a fault, to keep what was put.
  */
 export interface Bulk {
   /**
-   * Writes an object whose bytes the caller has proven. An object of that key with other bytes is damaged, and is replaced.
+   * Writes an object whose bytes the caller has verified. An object of that key with other bytes is damaged, and is
+   * replaced.
    * @throws what `create` and `swap` throw
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
-  /** Lets `flush` make an object durable that the caller found and proved; its writer may not have synced it. */
+  /**
+   * Lets `flush` make an object durable that the caller found in the store and verified; its writer may not have
+   * synced it.
+   */
   adopt(key: string): void;
   /**
    * Makes all objects durable that were put and adopted. @throws when an object may not be durable; then every later
@@ -66,7 +71,7 @@ export interface ObjectMeta {
 export interface ObjectInfo {
   key: string;
   size: number;
-  /** Opaque. Equal etags mean the same bytes from the same write. */
+  /** Opaque. Equal etags of one key mean equal bytes. */
   etag: string;
   modifiedAt: Date;
 }
@@ -150,8 +155,8 @@ export function isErrno(error: unknown, ...codes: string[]): boolean {
 }
 
 /**
- * Thrown when the store does not enforce create-only or compare-and-swap writes, or refuses our credentials; it is not
- * used then.
+ * Thrown when the store does not enforce create-only or compare-and-swap writes, or refuses our credentials. Such a
+ * store is not used.
  */
 export class StoreUnfit extends Failure {
   constructor(reason: string, cause?: unknown) {

@@ -3,12 +3,12 @@ import { gunzip, gzip } from "node:zlib";
 import { Failure } from "../errors.ts";
 import { TILE_WIDTH } from "./path.ts";
 
-/** Longest entry that a uint16 length can announce. */
+/** Longest entry (bytes of one leaf) whose length fits into the uint16 before it. */
 const MAX_ENTRY_BYTES = 65_535;
 /** Largest full bundle when unpacked, bytes. A reader stops unpacking an untrusted gzip there. */
 export const MAX_BUNDLE_BYTES = TILE_WIDTH * (MAX_ENTRY_BYTES + 2);
 
-/** Thrown for an entry bundle that cannot be decoded. */
+/** Thrown for an entry bundle (at most 256 consecutive leaves, packed with gzip) that cannot be decoded. */
 export class BadBundle extends Failure {
   constructor(reason: string) {
     super("failed", `entry bundle: ${reason}`);

@@ -72,14 +72,14 @@ export function trustOf(origin: string, ring: Keyring, now: Date): CheckpointTru
   return { log: log.inUse, logs: log.retiring, witness: witness.inUse, witnesses: witness.retiring };
 }
 
-/** Returns the log's id in a feed cursor: the first 16 hex digits of sha256(origin). */
+/** Returns the id of the log that feed cursors contain: the first 16 hex digits of sha256(origin). */
 export const logId = (origin: string): string => createHash("sha256").update(origin).digest("hex").slice(0, 16);
 
 /** Returns the text of a checkpoint, which the log and witnesses sign. */
 export const bodyOf = ({ origin, size, root, extensions = [] }: TreeHead): string =>
   [origin, size, root.toString("base64"), ...extensions].map((line) => `${line}\n`).join("");
 
-/** Keys that sign in addition to those in use. They are being retired, and sign until readers know the new keys. */
+/** Keys that sign in addition to those in use: they were replaced, and sign until readers know the new keys. */
 export interface RetiringSigners {
   logs: readonly NoteSigner[];
   witnesses: readonly NoteSigner[];
@@ -127,7 +127,7 @@ export function parseBody(text: string): TreeHead {
 /**
  * Parses and verifies a checkpoint. Signature lines of keys outside `trust` are ignored. At least one line of the log
  * is required and, if a witness is trusted, one of the witness; every line of a trusted key must verify.
- * @param now the verifier's clock; without it no time is checked, as when a log reads its own checkpoint
+ * @param now the verifier's clock; when absent, no time is checked, as when a publisher reads its own checkpoint
  * @throws BadNote when the origin is another log's, the signature of the log or of the trusted witness is missing or
  * wrong, or a cosignature is more than MAX_SKEW_MS ahead of `now`; Unwitnessed when the policy is not met
  */
@@ -174,8 +174,8 @@ const logSignatureLines = (note: Note, keys: readonly NoteKey[]): { key: NoteKey
   });
 
 /**
- * Returns the time of the newest cosignature; null when no witness is trusted. @throws BadNote when the witness did not
- * cosign
+ * Returns the time of the newest cosignature by the keys of the trusted witness; null when no witness is trusted.
+ * @throws BadNote when the witness did not cosign
  */
 function newestCosignatureTime(
   note: Note,

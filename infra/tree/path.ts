@@ -1,6 +1,9 @@
 /** Paths of C2SP tlog-tiles. Every tile and every entry bundle is 256 wide; a narrower one is partial. */
 export const TILE_WIDTH = 256;
-/** Number of leaves under one full tile of level 1, which make up one segment. */
+/**
+ * Number of leaves under one full tile of level 1. They are also published together in one file, a segment of the
+ * tree.
+ */
 export const SEGMENT_LEAVES = TILE_WIDTH * TILE_WIDTH;
 
 /** Formats a tile index as a path: 1234067 is `x001/x234/067`. */

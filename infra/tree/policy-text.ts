@@ -133,8 +133,8 @@ const ruleMetAt = <K>(rule: Rule<K>, times: ReadonlyMap<K, number>): number =>
     : rule.of.map((one) => ruleMetAt(one, times)).sort((a, b) => b - a)[rule.k - 1]!;
 
 /**
- * Returns the time since which the quorum has cosigned a note: every witness that the rule needs cosigned then or later.
- * Null when the policy requires no cosignature.
+ * Returns the time since which the quorum has cosigned a note: every witness that the rule needs cosigned then or
+ * later. Null when the policy requires no cosignature.
  * @param times when each witness cosigned, ms since 1970; witnesses that did not cosign are absent
  * @param latestMs later cosignatures do not count, ms since 1970
  * @throws Unwitnessed below the quorum

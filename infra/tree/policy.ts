@@ -29,8 +29,9 @@ export const readPolicy = (bytes: Uint8Array): WitnessPolicy =>
 
 /**
  * Returns the time since which the quorum has cosigned this note: every witness that the rule needs cosigned then or
- * later. Null when the policy requires no cosignature. A cosignature more than MAX_SKEW_MS ahead of `now` does not count.
- * @param now the verifier's clock; without it no time is checked
+ * later. Null when the policy requires no cosignature. A cosignature more than MAX_SKEW_MS ahead of `now` does not
+ * count.
+ * @param now time of the verifier's clock; when absent, no time is checked
  * @throws Unwitnessed below the quorum; BadNote when the line of one of the policy's witnesses does not verify
  */
 export function witnessedAt(note: Note, policy: WitnessPolicy, now?: Date): Date | null {

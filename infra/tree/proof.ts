@@ -38,7 +38,10 @@ export function verifyConsistency(
   return roots !== null && sameHash(roots.prefix, root1) && sameHash(roots.whole, root2);
 }
 
-/** Folds the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2); null for too many or too few. */
+/**
+ * Folds the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2); null when there are too many
+ * or too few nodes.
+ */
 function foldSteps(
   m: bigint,
   n: bigint,
@@ -66,8 +69,8 @@ function foldSteps(
 
 /**
  * Computes, from the nodes that {@link prefixProof} creates, the root of the first `size1` leaves of the tree (size2,
- * root2). Unlike a consistency proof this needs no other root for `size1`, so it shows which root the larger tree has
- * there, also when that is not the root which the log signed.
+ * root2). Unlike a consistency proof this needs no other root for `size1`, so it shows the root that the larger tree
+ * has at that size, even when the log signed another one.
  * @returns null when the nodes do not lead to root2, or the sizes are not 0 < size1 < size2
  */
 export function provenPrefix(
@@ -112,7 +115,10 @@ export function verifyInclusion(
 /** Reads the hash of a complete subtree: leaves [index * 2^level, (index + 1) * 2^level). */
 export type NodeReader = (level: number, index: number) => Promise<Uint8Array>;
 
-/** Computes the hash of leaves [start, end), split as RFC 6962 does. `start` must be a point of such a split. */
+/**
+ * Computes the hash of leaves [start, end), split as RFC 6962 does. `start` must be a position at which RFC 6962
+ * splits the tree.
+ */
 export async function rangeHash(start: number, end: number, node: NodeReader): Promise<Uint8Array> {
   const n = end - start;
   const level = Math.log2(n);

@@ -40,7 +40,7 @@ export async function fetchTile(level: number, n: number, width: number, fetch: 
   return hashes;
 }
 
-/** The right edge of a tree: by tile level, the hashes after the last full tile. */
+/** The right edge of a tree: for each tile level, the hashes after the last full tile. */
 type Edge = readonly (readonly Buffer[])[];
 
 /**
@@ -144,7 +144,7 @@ export interface Tile {
 
 /**
  * State of a tree for its writer: size and right edge, a few KiB for a tree of any size. The state is immutable:
- * `append` returns the next state, and a writer that loses a race discards that one.
+ * `append` returns the next state, which a writer discards when another writer published first.
  */
 export class TreeState {
   private constructor(
@@ -165,8 +165,8 @@ export class TreeState {
 
   /**
    * Appends leaf hashes.
-   * @returns the new state, and the tiles that it has and the old state had not: full tiles that were completed, and
-   * the changed right edge
+   * @returns the new state, and the tiles to write: full tiles that were completed, and the partial tiles of the
+   * changed right edge
    */
   append(leafHashes: readonly Buffer[]): { state: TreeState; tiles: Tile[] } {
     const edge: Buffer[][] = this.edge.map((hashes) => [...hashes]);

@@ -14,11 +14,14 @@ import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, readCurrentListings } from "./probe/unplanned.ts";
 
 /**
- * Most asks whose probe runs or waits for its host at once. The observer probes few hosts in parallel, one call at a
- * time for each host.
+ * Most asks (clients' requests to probe a url) whose probe runs or waits for its host at once. The observer probes
+ * few hosts in parallel, one call at a time for each host.
  */
 const MAX_PROBES_AT_ONCE = 64;
-/** Most rows that one run reads from the lake, including asks that are being probed or are paused. */
+/**
+ * Most rows that one call of `startDue` reads from the lake (the database of the log's rows), including asks that are
+ * being probed or are paused.
+ */
 const MAX_ROWS_READ = 1_000;
 /** Pause before an ask whose probe failed through our own fault is tried again, ms. */
 const RETRY_PAUSE_MS = 600_000;
@@ -27,7 +30,7 @@ const RETRY_PAUSE_MS = 600_000;
  * later.
  */
 const MAX_REMEMBERED = 100_000;
-/** Most endpoint ids in the record that an ask is done. */
+/** Most endpoint ids in an `ask.looked` record, which marks an ask as done. */
 const MAX_CAPS_PER_ASK = 16;
 
 /** An ask (a client's request to probe a url) that may be probed now. */
@@ -38,7 +41,9 @@ export interface OpenAsk {
   body: string;
 }
 
-/** Returns the most probes an hour for the endpoints of one domain, and for all names under one hosting platform. */
+/**
+ * Returns the most probes in an hour: for the endpoints of one domain, and for all names under one hosting platform.
+ */
 const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
 /**
@@ -56,8 +61,8 @@ export const readOpenAsks = (
   });
 
 /**
- * An endpoint that was listed up to this long before the day began may be missing in the day's plan, which is drawn ten
- * minutes before the day (roles/jobs.ts), ms.
+ * Time before the beginning of a day, ms. An endpoint that was listed within this time may be missing in the day's
+ * plan, which is drawn ten minutes before the day (roles/jobs.ts) from what the lake has loaded by then.
  */
 const PLAN_LEAD_MS = 3_600_000;
 

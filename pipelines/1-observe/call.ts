@@ -5,19 +5,22 @@ import { plannedSlot, recordId } from "../record/ids.ts";
 export interface Call {
   /** A free probe, or a paid call. */
   kind: "probe" | "paid";
+  /** Number of the block (six hours UTC) in which the call is planned: floor(unix seconds / 21600). */
   block: number;
+  /** Minute of the block, 0 to 359. */
   minute: number;
   plannedAt: Date;
   /** Is it paid from a wallet that the seller does not know as ours? */
   blind: boolean;
-  /** Weight of its sample, fixed before the call is made. */
+  /** Weight of the sample that the call gives, fixed before the call is made. */
   w: number;
+  /** Is it an additional call after a failure? */
   retest: boolean;
 }
 
 /**
- * Attempt numbers in a handshake's event id. They distinguish free, paid and asked calls of one endpoint in one block
- * and minute.
+ * Attempt numbers in the event id of a handshake (an exchange without payment). They distinguish free, paid and asked
+ * calls of one endpoint in one block and minute.
  */
 export const HANDSHAKE_ATTEMPTS = { free: 0, paid: 1, asked: 2 } as const;
 
@@ -46,7 +49,10 @@ export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): str
 export const eventIdsOf = (cap: string, call: Pick<Call, "kind" | "block" | "minute">): string[] =>
   call.kind === "probe" ? probeIds(cap, call, "free") : [intentId(cap, call), ...probeIds(cap, call, "paid")];
 
-/** Is one of the call's event ids among these? A paid call writes an intent, or a handshake when nothing was paid. */
+/**
+ * Does `doneIds` have one of the call's event ids? A paid call writes an intent (the record before a payment), or a
+ * handshake when nothing was paid.
+ */
 export function isDone(
   doneIds: ReadonlySet<string>,
   cap: string,

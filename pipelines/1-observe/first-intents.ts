@@ -8,8 +8,8 @@ import { partitionOf } from "../record/ids.ts";
 
 const TOPIC = "observations.paid";
 /**
- * Most intents that are remembered: more than are written in the six hours in which two observers can take one slot
- * (the block and minute of a call).
+ * Most intents (records that are written before a payment) that are remembered: more than are written in the six
+ * hours in which two observers can make one call (the call of an endpoint in one block and minute).
  */
 const MAX_REMEMBERED = 2_000_000;
 /** Longest wait until our own intent can be read from the log, real ms. */
@@ -17,9 +17,9 @@ const MAX_WAIT_MS = 30_000;
 
 /**
  * Decides between two observers that both believe that a host is assigned to them. Both may sign and append an intent
- * (the record before a payment) for one call, with one event id. The intent that is first in its partition of the log
- * wins, and only its observer pays. Only intents after the log's end at the start are read here, since every observer
- * loads the older ones before its first call.
+ * for one call, with one event id. The intent that is first in its partition of the log wins, and only its observer
+ * pays. Only intents after the log's end at the start are read here, since every observer loads the older ones before
+ * its first call.
  */
 export class FirstIntents {
   readonly #nextOffsets: Map<number, number>;

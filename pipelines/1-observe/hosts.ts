@@ -65,11 +65,11 @@ export async function openHostShare(
 const RETRY_PAUSE_MS = 1_000;
 
 /**
- * This observer's share of the hosts: those of the partitions that the group assigned to it. After a partition is
- * assigned, the log is first read up to its end at that moment, so that this observer knows the calls of other
- * observers. Only then may the hosts be called. A lost partition is released when no call to its hosts is running any
- * more. An observer that has lost a partition and does not know it yet may still sign a payment; then the first intent
- * in the log decides (first-intents.ts).
+ * This observer's share of the hosts: those of the partitions that the log's consumer group assigned to it. After a
+ * partition is assigned, the log is first read up to its end at that moment, so that this observer knows the calls of
+ * other observers. Only then may the hosts be called. A lost partition is released when no call to its hosts is
+ * running any more. An observer that has lost a partition and does not know it yet may still sign a payment; then the
+ * first intent (the record before a payment) in the log decides which observer pays (first-intents.ts).
  */
 export class HostShare implements Hosts {
   readonly #leases = new Map<number, Lease>();
@@ -78,7 +78,7 @@ export class HostShare implements Hosts {
 
   private constructor(private readonly parts: HostShareParts) {}
 
-  /** Resolves after the first assignment, when its partitions may be called. @throws LogDown */
+  /** Resolves after the first assignment, when the hosts of the assigned partitions may be called. @throws LogDown */
   static async open(parts: HostShareParts): Promise<HostShare> {
     const share = new HostShare(parts);
     const { ownership } = parts;

@@ -42,12 +42,13 @@ export type { AskReport } from "./probe/unplanned.ts";
 export { NotRecorded } from "./recorder.ts";
 
 export interface ObserverConfig {
-  /** Name of this process in the record. */
+  /** Name of this process in the records that it writes. */
   producer: string;
   /** Addresses that we know to be up, for control calls. Without any, no failure is ever excused as our own. */
   controlUrls: readonly string[];
+  /** Limits of spending. */
   caps: Caps;
-  /** Sum of all payments signed so far, micro-units. */
+  /** Sum of all payments signed so far, micro-units (millionths of a dollar). */
   spentBefore: bigint;
   hostsAtOnce: number;
   /** Most payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0. */
@@ -102,14 +103,16 @@ export interface Observer {
    */
   observeShare(plan: DayPlan, from: Date, to: Date, ended: Promise<void>): Promise<SpanReport>;
   /**
-   * Call this once at the start, before anything else. It ends the intents that an earlier process left open: it
-   * records their results as our own fault.
+   * Call this once at the start, before anything else. It finds the intents (records written before a payment) that
+   * an earlier process left without a result, and records for each a result that counts as our own fault. It also
+   * reads which synthetic inputs have passed before.
    */
   recover(): Promise<{ lost: number }>;
   /**
    * Call this about every minute. It records settlements that appear late or become final, sends the proof of a late
-   * settlement to the seller again, and searches for refunds. It records verdicts, which follow from our own calls, on
-   * failures that buyers published. It withdraws the calls of a class that failed for all sellers on a day.
+   * settlement to the seller again, and searches for refunds. It records verdicts, which follow from our own calls,
+   * on failures that buyers published. It withdraws the calls of a class (a kind of questions with known answers)
+   * that failed for all sellers on a day.
    */
   awaitSettlements(): Promise<ReconcileReport>;
   /**
@@ -133,7 +136,10 @@ export interface Observer {
   unfinishedCatalogues(namedCatalogues: readonly NamedCatalogue[]): NamedCatalogue[];
   /** Reads the own listing of every listed seller that was not read today. */
   refreshSellers(): Promise<IntakeReport>;
-  /** Ends running spans: no further call begins, and running payments are watched to their end. */
+  /**
+   * Ends the spans (parts of a day's plan) that are running: no further call begins, and running payments are watched
+   * to their end.
+   */
   stop(): void;
 }
 

@@ -7,8 +7,8 @@ import { Failure } from "../../infra/errors.ts";
 export const ASKS_AT_ONCE = 8;
 
 /**
- * Pool for probes that clients asked for. This constant and those below each name a pool of connections in egress and a
- * kind of work in {@link HostQueue}.
+ * Pool for probes that clients asked for. This constant and those below each name a pool of connections in egress
+ * (the module that sends all requests to strangers) and a kind of work in {@link HostQueue}.
  */
 export const ASKS = "asks";
 /** Most sellers and catalogues whose listings are read at once. There are thousands, and some answer slowly. */
@@ -31,7 +31,10 @@ export const PRICES = "prices";
 /** Pool for planned paid calls, and for all requests of the egress profile `paid`. */
 export const PAID = "paid";
 
-/** Most notices sent at once. Strangers name their receivers, so notices never use the connections of planned calls. */
+/**
+ * Most notices sent at once. Strangers choose the addresses of the receivers, so notices never use the connections of
+ * planned calls.
+ */
 export const NOTICES_AT_ONCE = 16;
 /** Most calls at once that buyers buy through us. */
 export const VIA_AT_ONCE = 32;
@@ -73,10 +76,10 @@ interface WaitingWork {
 }
 
 /**
- * A queue of work for many hosts. It runs one piece of work at a time for each host, and `hostsAtOnce` hosts in parallel.
- * Hosts take turns, so that a host with ten thousand endpoints delays only itself. Work of one host runs in the order
- * in which it was added. Each kind of work in `kindLimits` has its own limit of hosts, so that slow hosts of one kind
- * do not delay the work of another.
+ * A queue of work for many hosts. It runs one piece of work at a time for each host, and `hostsAtOnce` hosts in
+ * parallel. Hosts take turns, so that a host with ten thousand endpoints delays only itself. Work of one kind for one
+ * host runs in the order in which it was added. Each kind of work in `kindLimits` has its own limit of hosts, so that
+ * slow hosts of one kind do not delay the work of another.
  */
 export class HostQueue {
   /** Waiting work by host, in the order in which hosts are served (a Map keeps the order of insertion). */

@@ -13,12 +13,12 @@ import { createDraft, type Draft } from "./recorder.ts";
 type McpExchange = ToolExchange["recordMembers"];
 
 /**
- * Returns the slot of a fact that is learned after the call: the hash of its body, so that a fact that is read twice
- * gets one record id.
+ * Returns the slot (the part of a record id that separates records of one endpoint and type) of a fact that is
+ * learned after the call: the hash of its body, so that a fact that is read twice gets one record id.
  */
 const slotOfBody = (body: unknown): string => hashOf(body) ?? "";
 
-/** Returns the slot of all records of one planned call: its block and minute. */
+/** Returns the slot of all records of one planned call: its block (six hours UTC) and minute. */
 const slotOfIntent = (intent: BodyOf<"paid.intent">): string => plannedSlot(intent.slot.block, intent.slot.minute);
 
 /**
@@ -28,7 +28,10 @@ const slotOfIntent = (intent: BodyOf<"paid.intent">): string => plannedSlot(inte
 export const factTime = (intentRecord: Pick<OpenIntent, "intent">, clock: Clock): Date =>
   new Date(Math.max(clock.now().getTime(), Date.parse(intentRecord.intent.planned_at)));
 
-/** Does the Transfer on the chain match the quote: at most its amount, its payee, asset and network? */
+/**
+ * Does the Transfer (the payment on the chain) match the quote (the offer for which the payment was signed): at most
+ * its amount, its payee, asset and network?
+ */
 export function matchesQuote(intent: BodyOf<"paid.intent">, settlement: Settlement): boolean {
   const { quote } = intent;
   return (

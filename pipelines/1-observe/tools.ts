@@ -15,18 +15,21 @@ export interface Tools extends ExchangeDeps {
   wallets: Wallets;
   control: ControlCalls;
   /**
-   * Makes control calls through the network address that a blind call uses, since that address may be down while others
-   * work.
+   * Makes control calls (requests to addresses that we know to be up) through the connection of the stock client
+   * (probe/stock.ts) that a blind call uses, since that connection's network address may be down while others work.
    */
   createControl(stock: string): ControlCalls;
   recorder: Recorder;
   intake: Intake;
-  /** Classes of endpoints, and the questions whose answers we know. */
+  /** Determines the classes of endpoints, and makes the questions whose answers we know. */
   questions: ClassQuestions;
   ledger: Ledger;
   /** The hosts that this observer may call. */
   hosts: Hosts;
-  /** Decides whose intent was first when several observers share the work; null for a single observer. */
+  /**
+   * Decides whose intent (the record that is written before a payment) was first when several observers share the
+   * work; null for a single observer.
+   */
   firstIntents: Pick<FirstIntents, "isFirst"> | null;
   /** Secret key from which questions with known answers are drawn. With it a seller could predict them. */
   secret: Uint8Array;
@@ -36,7 +39,8 @@ export interface Tools extends ExchangeDeps {
    */
   settlePollMs: readonly number[];
   /**
-   * `takeDue` returns true if a repeated request to this endpoint is due (paid/retry.ts), and then marks it as made.
+   * `takeDue` returns true if the payment proof of a call may be sent to this endpoint once more (paid/retry.ts), and
+   * then marks that as done.
    */
   retries: { takeDue(cap: string, now: Date): Promise<boolean> };
   /** Event ids of intents whose call is running in this process. */

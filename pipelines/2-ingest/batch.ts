@@ -7,15 +7,20 @@ import { lineOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
 
 /**
- * Most rows and bytes of one batch, and so of one segment. 122,880 rows are one row group of the engine: it writes a
- * full row group directly to its file, and a smaller one first to the write-ahead log and then again.
+ * Most rows of one batch, and so of one segment (the Parquet file that is made of a batch). 122,880 rows are one row
+ * group of DuckDB, which writes a full row group directly to the database file, and a smaller one first to the
+ * write-ahead log and then again.
  */
 export const BATCH_ROWS = 122_880;
+/** Most bytes of the records of one batch. */
 export const BATCH_BYTES = 96 * 1024 * 1024;
-/** Size of the buffer for lines, bytes. Lines are written to the file when it is full. */
+/** Size of the buffer that collects lines until they are written to the file, bytes. */
 const BUFFER_BYTES = 1024 * 1024;
 
-/** Records that the current readers refuse, as the lines of a segment's file of rejected records. */
+/**
+ * The content of the file of rejected records that belongs to a segment: a JSON line for each record that the current
+ * version refuses.
+ */
 export interface RejectedLines {
   records: number;
   bytes: Uint8Array;
@@ -95,14 +100,15 @@ export const parseRejected = (bytes: Uint8Array): Rejected[] =>
 const MAX_RECORDS_PER_READ = 1_000;
 const MAX_BYTES_PER_READ = 8 * 1024 * 1024;
 /**
- * Number of records after which other work gets a turn of the event loop. Commits and loads that run at the same time
- * need a turn for each statement, and the engine is idle until they get it. Reading records that are already in memory
- * never gives them one.
+ * Number of records after which this loop gives other work a turn of the event loop. Commits and loads that run at
+ * the same time need a turn for each SQL statement, and DuckDB is idle until they get it. Reading records that are
+ * already in memory does not give them one.
  */
 const RECORDS_PER_TURN = 100;
 
 /**
- * Reads the next batch of a partition, from offset `from` to before `end`; null when there is no record.
+ * Reads the next batch of a partition: the records from offset `from` on, until the batch is full or `end` is
+ * reached. null when there is no record.
  * @param path path of a new file for the batch's lines, which is removed if the reading fails
  * @throws RecordsLost when the log no longer keeps `from`
  */

@@ -13,14 +13,17 @@ export interface DaySegmentsParts {
   logId: string;
 }
 
-/** Selects the records of one partition that were observed on a UTC day and lie below an offset of each topic. */
+/**
+ * Selects the records of one partition that were observed on a UTC day and whose offset is below the one that `below`
+ * has for their topic.
+ */
 export interface DayRecords {
   partition: number;
   day: string;
   below: Readonly<Record<string, number>>;
 }
 
-/** Local copies of segments, which exist until they are closed. */
+/** Copies of segments on this machine, which exist until `close` is called. */
 export interface DaySegments {
   /** Folder of the copies, which `close` removes. */
   folder: string;
@@ -37,8 +40,8 @@ export interface SegmentSelection {
 }
 
 /**
- * Copies live segments (those that the chain's newest commit holds) to this machine. @throws DamagedChain, and what the
- * store throws
+ * Copies live segments (Parquet files that the newest commit of a partition's commit chain lists) to this machine.
+ * @throws DamagedChain, and what the store throws
  */
 export async function openSegments(
   { workDir, privateStore, logId }: { workDir: string; privateStore: Store; logId: string },
@@ -65,10 +68,10 @@ export async function openSegments(
 
 /**
  * Copies the live segments of one partition that have records of a day below the given positions. Callers read the
- * bodies of probes from them, since the lake does not keep these bodies. The files also hold rows of other days, rows
- * at later positions, and second copies of an event, which the caller filters out. The lake knows which days a loaded
- * file has. A file that it has not loaded, for example because another ingester joined several files, is always
- * included.
+ * bodies of probes from these files, since the lake (the DuckDB database) does not keep these bodies. The files also
+ * hold rows of other days, rows at later positions, and second copies of an event, which the caller filters out. The
+ * lake knows which days a file has that it loaded. A file that it has not loaded, for example because another
+ * ingester joined several files, is always included.
  * @throws DamagedChain, and what the store throws
  */
 export async function openDaySegments(
@@ -94,6 +97,7 @@ export interface Row {
   eventId: string;
   type: string;
   key: string;
+  /** Id of the capability (endpoint) that the record is about, or null. */
   cap: string | null;
   /** Unix ms. */
   observedMs: number;
@@ -103,20 +107,23 @@ export interface Row {
   appendedMs: number;
   /** Text of the body, unchanged. */
   body: string;
-  /** Members of the envelope that we do not know, as JSON text. */
+  /**
+   * Properties of the record's envelope that this version does not know, as the JSON text of an object; null if there
+   * are none.
+   */
   extra: string | null;
 }
 
 /**
- * Separates the fields of a line. No field contains it, since the only control characters of a JSON text are white
- * space between its tokens.
+ * Separates the fields of a line. No field contains this character: JSON text has no control characters except white
+ * space between its tokens, and row.ts rejects keys and producers that have one.
  */
 const SEPARATOR = "\x1f";
 const LINE_BREAKS = /[\r\n]/g;
 
 /**
- * Prints a row as a line for {@link writeSegment}. Line breaks between the tokens of a body become spaces; its other bytes
- * stay as they are.
+ * Formats a row as a line for {@link writeSegment}. Line breaks between the tokens of a body become spaces; its other
+ * bytes are unchanged.
  */
 export function lineOf(row: Row): string {
   const { offset, eventId, type, key, cap, observedMs, producer, v, appendedMs, extra } = row;

@@ -15,27 +15,33 @@ import { type Compacted, collectGarbage, compactPartition, type Redriven, redriv
 export interface IngestOptions {
   log: Log;
   privateStore: Store;
-  /** Opened with `INGEST_TABLES`. */
+  /** The lake (the database that is loaded from the segments), opened with `INGEST_TABLES`. */
   lake: Lake;
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
   /** Partitions of every topic that this process owns (default: all partitions of the log). */
   partitions?: readonly number[];
-  /** Hosts (with port) that are ours: their endpoints are marked and never graded. */
+  /** Hosts (with port) of our own service: their endpoints are marked and never graded. */
   ownHosts?: readonly string[];
-  /** Drops records from the log once they are committed and loaded. Only for a log that this process alone reads (embedded). */
+  /**
+   * Drops records from the log once they are committed and loaded. Only for a log that is embedded in this process,
+   * which no other process reads.
+   */
   truncateLog?: boolean;
   /** Keeps rows that were moved to the archive from coming back when the lake is loaded again. */
   moved?: {
-    /** Called before partitions are loaded again: marks those of their rows that archive leaves list as moved. */
+    /**
+     * Called before partitions are loaded that the lake does not have. It notes which of their rows the published
+     * archive contains, so that these rows are not loaded.
+     */
     mark(lake: Lake): Promise<void>;
   };
 }
 
 /**
- * Most rounds of one pass. A round that loses a race against another ingester leaves its records to the next round.
- * This bound is never reached in practice.
+ * Most rounds of one pass. One round is enough unless another ingester commits first; then a further round reads the
+ * records after that commit. This bound is never reached in practice.
  */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */
@@ -109,7 +115,9 @@ class Ingester {
     return lakePositions(this.#options.lake);
   }
 
-  /** Reads rejected records again. Those that the current readers accept are appended to the log again and ingested. */
+  /**
+   * Reads rejected records again. Those that the current version accepts are appended to the log again and ingested.
+   */
   redrive(): Promise<Redriven> {
     return this.#runAlone(async () => {
       await this.#start();
@@ -125,7 +133,7 @@ class Ingester {
   }
 
   /**
-   * Joins small neighbouring segments, and deletes files that were not needed for a week.
+   * Joins small neighbouring segments, and deletes files that no commit has needed for a week.
    * @param minFiles least number of neighbouring segments that are joined (default 8)
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
@@ -158,7 +166,10 @@ class Ingester {
     });
   }
 
-  /** Writes the gap between chain and log into the chain, for every partition that has one. */
+  /**
+   * Accepts that records are lost: where the log of a partition begins after the end of its commit chain, writes the
+   * missing range of offsets into the chain as a gap. Returns the gaps.
+   */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]> {
     return this.#runAlone(async () => {
       const { log, clock, logger } = this.#options;

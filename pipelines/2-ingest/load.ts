@@ -14,8 +14,9 @@ import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /**
- * Version of the lake's tables and of the rows that are loaded. Raise it when the SQL of either changes. A lake of an
- * older version is made again from the segments (test/pipelines/roles/forms.test.ts compares it with the SQL).
+ * Version of the tables of the lake (the database that is loaded from segments) and of the rows that are loaded.
+ * Raise it when the SQL of either changes. A lake of an older version is made again from the segments
+ * (test/pipelines/roles/forms.test.ts compares it with the SQL).
  */
 export const LAKE_FORM = 4;
 
@@ -30,7 +31,10 @@ export const INGEST_TABLES: readonly string[] = [
   "tables/archive",
 ].map(sql);
 
-/** SQL files that run after staging, in this order. A step runs if a staged segment is of one of its topics. */
+/**
+ * SQL files that run in this order after segments were read into the temporary table `stage`. A step runs if one of
+ * these segments is of one of its topics.
+ */
 const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },
   { topics: ["observations.free", "observations.mcp"], files: ["staging/probes", "samples/seen"] },
@@ -38,7 +42,7 @@ const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string
   { topics: ["asks"], files: ["staging/records:asks"] },
   { topics: ["corrections"], files: ["staging/records:corrections"] },
 ];
-/** Parameters of these files. */
+/** Parameters of the SQL files in STEPS, by file. */
 const FILE_PARAMETERS: Readonly<Record<string, Params>> = {
   "samples/paid": { shown_again_ms: REPEATED_PROOF_WINDOW_MS },
   "samples/seen": { kept: MAX_PAY_TOS },
@@ -59,17 +63,17 @@ export interface LoadParts {
   lake: Lake;
   privateStore: Store;
   log: Pick<Log, "id">;
-  /** Hosts (with port) that are ours: never graded. */
+  /** Hosts (with port) of our own service, whose endpoints are never graded. */
   ownHosts: ReadonlySet<string>;
 }
 
 /**
- * Most rows that are loaded at once; one segment alone may have more. The facts about an endpoint are updated once for
- * each group, so a row in a group of two full segments (batch.ts) costs less than in a group of one. A larger group
- * would be loaded later, and less of its loading would run while batches are read.
+ * Number of rows from which on a group of segments is loaded; its last segment may exceed the number. The facts about
+ * an endpoint are updated once for each group, so a row in a group of two full segments (batch.ts) costs less than in
+ * a group of one. A larger group would be loaded later, and less of its loading would run while batches are read.
  */
 const MAX_GROUP_ROWS = 245_760;
-/** Most bytes of files that are loaded at once; one segment alone may have more. */
+/** Number of bytes of files from which on a group of segments is loaded, even if it has fewer rows. */
 const MAX_GROUP_BYTES = 48 * 1024 * 1024;
 
 /**
@@ -91,7 +95,7 @@ export class SegmentLoader {
 
   /**
    * Adds a segment. Its file is removed once the segment is loaded, or by {@link discard}.
-   * @throws the error of loading the group before
+   * @throws the error with which loading the previous group failed
    */
   async add(segment: Loadable): Promise<void> {
     this.#group.push(segment);
@@ -114,7 +118,7 @@ export class SegmentLoader {
     await removeFiles(this.#group.splice(0));
   }
 
-  /** Waits until the group before is loaded, then begins to load the next one. */
+  /** Waits until the previous group is loaded, then begins to load the current one. */
   async #startGroup(): Promise<void> {
     await this.#running;
     const group = this.#group.splice(0);
@@ -139,7 +143,8 @@ async function removeFiles(segments: readonly Loadable[]): Promise<void> {
 }
 
 /**
- * A day with archived rows whose record ids are needed to load the staged segments. `known`: are these ids in the lake?
+ * A UTC day whose rows were moved from the lake to the archive. The staged segments have records of this day, and
+ * only the ids of the moved rows show which of these are second copies. `known`: are these ids in the lake?
  */
 interface NearDay {
   topic: string;
@@ -150,8 +155,8 @@ interface NearDay {
 }
 
 /**
- * Loads the new records of segments, the segments' rows of `loaded`, and the positions, in one transaction. Loading a
- * segment again, or one that was joined from loaded segments, adds nothing twice.
+ * Loads the new records of segments, the names of the segments' files (table `loaded`), and the positions, in one
+ * transaction. Loading a segment again, or one that was joined from loaded segments, adds nothing twice.
  * @returns number of records that the lake did not have
  */
 async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Promise<number> {
@@ -162,8 +167,8 @@ async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Pr
 }
 
 /**
- * Loads segments, unless record ids are missing in the lake that are needed for it.
- * @param needsIds false to load without these ids, after they were fetched
+ * Loads segments, unless the lake lacks record ids of archived days that are needed to find second copies.
+ * @param needsIds false to load without checking for these ids, after they were fetched
  * @returns `nearDays`: null if the segments were loaded; otherwise the days whose ids are needed, and nothing was
  * loaded
  */
@@ -192,7 +197,10 @@ async function tryLoad(
   });
 }
 
-/** Sets a partition's position if there is nothing to load, and deletes files that were replaced from `loaded`. */
+/**
+ * Sets the position of a partition that has no segment to load, and deletes from the table `loaded` the files that
+ * are no longer live.
+ */
 export async function advanceLake(
   lake: Lake,
   { topic, partition: part, next }: { topic: string; partition: number; next: number },
@@ -262,7 +270,8 @@ interface NamedEndpoint {
 }
 
 /**
- * Finds the HTTP method that the capability id was made with. If the listing names no method, the observer chose one.
+ * Finds the HTTP method from which the capability id was made. If the listing names no method, the observer chose
+ * one.
  */
 function methodOf({ cap, url, method, tool }: NamedEndpoint): string {
   const order = method === null ? METHODS : [method, ...METHODS];
@@ -276,7 +285,10 @@ function hostPartsOf(url: string): { host: string | null; domain: string | null;
   return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
 }
 
-/** Adds rows of `endpoint` for the new capabilities of the staged records, and marks the capabilities as touched. */
+/**
+ * Adds rows of the table `endpoint` for the new capabilities (endpoints) of the staged records. It also adds these
+ * capabilities to the temporary table `touched`, from which their rows of `site` are made.
+ */
 async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Promise<void> {
   const namedEndpoints = await tx.all<NamedEndpoint>(sql("staging/endpoints:named"));
   // A url template is probed at a concrete url, so the url of a probe is the capability's only if the id was made from
@@ -321,7 +333,7 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   });
 }
 
-/** Positions of one partition: {topic: next offset}. */
+/** Selects the positions of one partition: {topic: next offset}. */
 export const positionsOf = (
   positions: Positions,
   partition: number,
@@ -345,7 +357,7 @@ export async function lakePositions(lake: Pick<Statements, "all">): Promise<Posi
   return positions;
 }
 
-/** Reads the keys of a partition's loaded files, and its position, which is null if none was ever set. */
+/** Reads the names of a partition's loaded files, and the partition's position (null if none was ever set). */
 export async function readLoadedFiles(
   lake: Lake,
   topic: string,

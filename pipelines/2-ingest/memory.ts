@@ -19,13 +19,16 @@ import {
 import { formatMoney } from "../record/money.ts";
 import { addDays, BLOCK_MS, blockOf, dayStart, rfc3339 } from "../record/time.ts";
 
-/** Passes in a row after which re-tests of a failure end. */
+/** Number of passed calls in a row after which an endpoint that failed is no longer re-tested. */
 const PASSES_TO_RECOVER = 3;
 
 /** Number of endpoints whose claims are parsed before other work gets a turn: a few milliseconds. */
 const LISTED_PER_TURN = 64;
 
-/** Creates the {@link Memory} that reads the lake as it is now. Callers run an ingest pass first. */
+/**
+ * Creates the {@link Memory} that reads the lake (the database of the log's rows) as it is now. Callers run an ingest
+ * pass first.
+ */
 export function createMemory(lake: Lake): Memory {
   const readIntents = async (name: string): Promise<OpenIntent[]> =>
     (await lake.all<IntentRow>(sql(name))).map(intentOf);
@@ -114,9 +117,11 @@ interface ListedRow {
   pay_to: string | null;
   last_asked: Date | null;
   last_tried: Date | null;
-  /** Id of the endpoint's mapping to a class, or null; then whether it was dropped, and the results of its trials. */
+  /** Id of the endpoint's mapping to a class (a kind of questions with known answers), or null. */
   mapping: string | null;
+  /** Is the mapping no longer used, because its trial calls failed? */
   mapping_dropped: boolean;
+  /** Number of trial calls of the mapping with control inputs, and whether one passed. */
   controls: number;
   control_passed: boolean;
 }

@@ -16,7 +16,10 @@ export interface PartitionParts extends LoadParts {
   clock: Clock;
 }
 
-/** One partition of one topic: its commit chain, and how far this process has committed and loaded it. */
+/**
+ * One partition of one topic: its commit chain, and how far this process has committed it and loaded it into the lake
+ * (a database).
+ */
 export class Partition {
   readonly topic: IngestedTopic;
   readonly partition: number;
@@ -40,8 +43,8 @@ export class Partition {
   isUpToDate = false;
 
   /**
-   * Reads the head of the chain and checks that the chain was made from this log. @throws NotOurLog, RecordsLost,
-   * DamagedChain
+   * Reads the head (newest commit) of the chain and checks that the chain was made from this log.
+   * @throws NotOurLog, RecordsLost, DamagedChain
    */
   async check(): Promise<void> {
     const head = await checkLog(this.chain, this.#parts.log);

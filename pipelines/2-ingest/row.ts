@@ -6,7 +6,7 @@ import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
 import { isValid, matchBulkRecord } from "./validate.ts";
 
-/** A record that the current readers refuse. It is kept with its bytes until `redrive` reads it again. */
+/** A record that the current version refuses. It is kept with its bytes until `redrive` reads it again. */
 export interface Rejected {
   topic: string;
   partition: number;
@@ -17,7 +17,10 @@ export interface Rejected {
   appended_at: string;
   /** The value's bytes, base64. */
   raw: string;
-  /** Offset of the record's copy that `redrive` appended. Set once readers accept this record, which they then read there. */
+  /**
+   * Offset of the copy that `redrive` appended to the log when a later version accepted this record. Readers use the
+   * copy.
+   */
   moved_to?: number;
 }
 
@@ -27,7 +30,7 @@ const KNOWN_MEMBERS = new Set(["v", "type", "event_id", "cap", "key", "observed_
 const utf8 = new TextDecoder("utf-8");
 
 /**
- * Reads one record of the log as a row of a segment, or returns the reason why it is rejected. A record that the engine
+ * Reads one record of the log as a row of a segment, or returns the reason why it is rejected. A record that DuckDB
  * would refuse is rejected here, before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): RowResult {
@@ -43,8 +46,8 @@ export function readRow(record: LogRecord): RowResult {
   const scannedBody = scanMember(text, "body");
   const unreadable = scannedBody.text === undefined ? "no body" : whyUnsafe(text, scannedBody.depth, scannedBody.odd);
   const row = rowOf(record, envelope, scannedBody.text ?? "", extraOf(envelope) ?? null);
-  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern of bulk records
-  // accepts none.
+  // A control character separates the fields of a segment's lines (day-segments.ts). The pattern with which
+  // matchBulkRecord matched above accepts no control character.
   if (row.ok && CONTROL_CHARACTER.test(envelope.key + envelope.producer))
     return refuse(record, "key or producer has a control character");
   return row.ok && unreadable ? refuse(record, unreadable) : row;
@@ -57,8 +60,8 @@ function textOf(bytes: Uint8Array): string {
 }
 
 /**
- * Returns the envelope if a quick check finds it valid. null decides nothing: then `readEnvelope` decides and words the
- * reason.
+ * Returns the envelope if a quick check finds it valid. null does not mean that it is invalid: `readEnvelope` then
+ * decides and gives the reason.
  */
 function parseIfValid(text: string): Envelope | null {
   // Invalid bytes have become U+FFFD in the text. Only the bytes show whether a U+FFFD was written.
@@ -72,8 +75,8 @@ function parseIfValid(text: string): Envelope | null {
 }
 
 /**
- * Makes the row of a valid envelope. A record whose id, key or topic differs from the envelope's is rejected, since
- * readers would look for it elsewhere.
+ * Makes the row of a valid envelope. A record whose envelope has another id, key or topic than the log is rejected,
+ * since readers find a record by those of the log.
  */
 function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): RowResult {
   const { event_id, type, key, cap, observed_at, producer, v } = envelope;
@@ -137,7 +140,10 @@ function whyUnsafe(text: string, depth: number, isOdd: boolean): string | null {
   }
 }
 
-/** Returns the members of the envelope that we do not know yet, as JSON text; undefined when there are none. */
+/**
+ * Returns the properties of the envelope that this version does not know, as JSON text; undefined when there are
+ * none.
+ */
 function extraOf(envelope: Envelope): string | undefined {
   if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN_MEMBERS.size - 1 : KNOWN_MEMBERS.size))
     return undefined;
@@ -165,8 +171,8 @@ const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s"[\]{},:]+/g;
 const ODD_NUMBER = /^-?\d[^eE]*[eE]|^[^"]{300}/;
 
 /**
- * Finds the top-level member `name` of a text that JSON.parse accepted, without printing it again, since the record
- * keeps the bytes that were received.
+ * Finds the top-level member `name` of a text that JSON.parse accepted. It returns the member's text unchanged, since
+ * the record keeps the bytes that were received.
  */
 export function scanMember(text: string, name: string): ScanResult {
   let memberText: string | undefined;

@@ -21,8 +21,8 @@ export interface Compacted {
 /**
  * Joins small neighbouring segments of one partition, up to the size of a batch. Each group is replaced in one commit
  * (records.md, The commit chain), so after a kill either the old files or the new file are live. If another ingester
- * replaced one of the files meanwhile, its commit wins, and the next compaction tries again. The old files stay in the
- * store for a week (collectGarbage), for readers of an older head.
+ * replaced one of the files meanwhile, its commit wins, and the next compaction tries again. The old files stay in
+ * the store for a week (collectGarbage), for readers that still use an older commit.
  */
 export async function compactPartition(partition: Partition, lake: Lake, minFiles = MIN_FILES): Promise<Compacted> {
   const { live } = await partition.chain.head();
@@ -79,8 +79,8 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
 }
 
 /**
- * Time for which a file that is not live is kept, ms: for readers of an older head, and for ingesters that are about to
- * commit it.
+ * Time for which a file that is not live is kept, ms: for readers that still use an older commit, and for ingesters
+ * that have written the file and not committed it yet.
  */
 const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
 const PAGE_SIZE = 1_000;
@@ -135,23 +135,24 @@ async function readRemovalTimes(chain: Chain): Promise<Map<string, number | null
 }
 
 export interface Redriven {
-  /** Number of records that the current readers accept. */
+  /** Number of rejected records that the current version accepts; they are appended to the log again. */
   found: number;
   /** Number of records that stay rejected. */
   left: number;
 }
 
 /**
- * Number of lost races in a row after which a redrive gives up. Each is a commit of another ingester, so there are few.
+ * Number of lost races in a row after which a redrive gives up. A race is lost only if another ingester commits in
+ * between, so there are few.
  */
 const MAX_RACES = 8;
 
 /**
- * Reads the rejected records of one partition again, and appends those that pass to the log once more, under their
- * event ids. They do not get their old offsets: runs that made published cards and the evidence of closed days have
- * read past these offsets, and would lack the records. The line of a rejected record stays and gets the new offset.
- * After a kill between append and commit the next redrive appends the records again, and loading drops the copies. The
- * caller ingests the appended records.
+ * Reads the rejected records of one partition again, and appends those that are valid now to the log once more, under
+ * their event ids. They do not get their old offsets, since grading runs and the evidence files of closed days have
+ * already read past these offsets, and would lack the records. The line of a rejected record stays and gets the new
+ * offset. After a kill between append and commit the next redrive appends the records again, and loading drops the
+ * copies. The caller ingests the appended records.
  */
 export async function redrivePartition(partition: Partition, log: Log): Promise<Redriven> {
   const total: Redriven = { found: 0, left: 0 };

@@ -8,31 +8,40 @@ import { RFC3339 } from "../record/time.ts";
 /**
  * Two quick checks whether a record is valid, both made from the zod schemas. `matchBulkRecord` checks the text of
  * records of the two types that make up nearly all of a log; `isValid` checks any parsed record. Both accept only
- * records that zod accepts unchanged. A record that neither accepts is read by zod, which alone rejects a record and
- * words the reason.
+ * records that zod accepts unchanged. A record that neither accepts is read by zod, and only zod's result can reject
+ * a record, with a reason.
  */
 
-/** Returns true only for a value that a zod schema accepts unchanged. False decides nothing: then zod decides. */
+/**
+ * Returns true only for a value that a zod schema accepts unchanged. False does not mean that the value is invalid:
+ * zod then decides.
+ */
 type Validate = (value: unknown) => boolean;
 
 /**
- * Keywords that mean in JSON Schema all that they mean in zod (`oneOf`: a union whose members differ by a constant). A
- * schema with any other keyword is left to zod.
+ * Keywords of JSON Schema that express a zod check completely (`oneOf`: a union whose members differ by a constant).
+ * A schema that is translated with any other keyword is checked by zod itself.
  */
 const KEYWORDS = new Set(
   "$schema type properties required additionalProperties propertyNames items anyOf oneOf enum pattern minimum maximum exclusiveMinimum exclusiveMaximum minLength maxLength minItems maxItems const".split(
     " ",
   ),
 );
-/** Checks of zod that JSON Schema cannot express: our own code, and checks that change the value. */
+/**
+ * Names of zod checks that JSON Schema cannot express: `custom` runs our own code, and `overwrite` changes the value.
+ */
 const UNTRANSLATABLE_CHECKS = new Set(["custom", "overwrite"]);
 
-/** Compiles lengths in characters and patterns without the u flag, as zod does; a test compares both with zod. */
+/**
+ * Counts lengths in Unicode code points and compiles patterns without the u flag, as zod does; a test compares both
+ * with zod.
+ */
 const compiler = new Ajv2020({ unicodeRegExp: false, allowUnionTypes: true, validateSchema: false });
 
 /**
- * Compiles a zod schema to a function that is an order of magnitude faster; null if the translation would lose
- * something: a refinement, a transform, a default. A value that the function does not accept is still decided by zod.
+ * Compiles a zod schema to a function that is an order of magnitude faster than zod; null if the schema has something
+ * that JSON Schema cannot express: a refinement, a transform, a default. If the function does not accept a value, zod
+ * decides.
  */
 export function compile(schema: z.ZodType): Validate | null {
   const jsonSchema = toJsonSchema(schema);
@@ -76,8 +85,8 @@ function validatorOf(type: string): Validate | null {
 const isText = (value: unknown, max: number): value is string => typeof value === "string" && value.length <= max;
 
 /**
- * Is this parsed value an envelope of the current version that {@link readEnvelope} accepts unchanged? False decides
- * nothing: valid envelopes of older versions, or of types without a compiled schema, give false too.
+ * Is this parsed value an envelope of the current version that {@link readEnvelope} accepts unchanged? False does not
+ * mean that it is invalid: valid envelopes of older versions, or of types without a compiled schema, give false too.
  */
 export function isValid(value: unknown): value is Envelope<RecordType> {
   if (typeof value !== "object" || value === null) return false;
@@ -108,8 +117,8 @@ const FRACTION = "(?:\\.\\d{0,16}[1-9])?";
 const CROCKFORD = "[0-9A-HJKMNP-TV-Z]{26}";
 const TIME = "\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}\\.\\d{3}Z";
 /**
- * Patterns of a schema that {@link textPattern} may copy between the quotes of a JSON string as they are: characters and
- * character classes with counts, without alternatives and groups.
+ * Matches those patterns of a schema that {@link textPattern} may copy unchanged between the quotes of a JSON string:
+ * characters and character classes with counts, without alternatives and groups.
  */
 const PLAIN_PATTERN = /^\^(?:\\d|\\\.|[\w:-]|\[[A-Za-z0-9-]+\]|\{\d+(?:,\d+)?\})+\$$/;
 
@@ -162,7 +171,7 @@ function wholeNumberPattern(max: number): string {
 function numberPattern({ type, minimum = -Infinity, maximum = Infinity }: Schema): string | null {
   const fraction = type === "integer" ? "" : FRACTION;
   const isUnbounded = maximum >= Number.MAX_SAFE_INTEGER;
-  // `-0` is another number to some readers than to others.
+  // The pattern excludes `-0`, which some JSON parsers read as 0 and others as -0.
   if (isUnbounded && minimum <= -Number.MAX_SAFE_INTEGER) return `(?:-?(?!0(?!\\.))${DIGITS}${fraction}|0)`;
   if (isUnbounded && minimum === 0) return `${DIGITS}${fraction}`;
   if (isUnbounded && minimum === 1) return `[1-9]\\d{0,14}${fraction}`;
@@ -233,8 +242,8 @@ export function textPattern(schema: Schema): string | null {
 }
 
 /**
- * A bulk type: the end of its envelopes' texts, and the expression that matches a whole envelope, which is made at its
- * first use.
+ * A type of BULK_TYPES: the text with which its envelopes end, and the expression that matches a whole envelope,
+ * which is made at its first use.
  */
 interface BulkType {
   type: RecordType;
@@ -256,8 +265,8 @@ function expressionOf({ type, end }: BulkType): RegExp | null {
 }
 
 /**
- * Returns the envelope of a record of a bulk type, with the text of its body, if the record's text is canonical and
- * valid. null decides nothing.
+ * Returns the envelope of a record of a type in BULK_TYPES, with the text of its body, if the record's text is
+ * canonical and valid. null does not mean that the record is invalid.
  */
 export function matchBulkRecord(text: string): (Omit<Envelope, "body"> & { body: string }) | null {
   const bulkType = bulkTypes.find(({ end }) => text.endsWith(end));

@@ -21,7 +21,7 @@ import {
   type VolatileRow,
 } from "../record/volatile.ts";
 
-/** An offer of the newest 402, as stored in the lake. */
+/** An offer of the newest 402, as stored in the lake (the database of the log's rows). */
 interface StoredOffer {
   network: string | null;
   asset: string | null;
@@ -44,23 +44,24 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corre
 }
 
 /**
- * The published headline cards. For an endpoint without a card nothing counts as newer than the card: both counts are
- * 0.
+ * The published headline cards. An endpoint without a card has 0 as `observations_since` and `withdrawn_since`, the
+ * counts of what is newer than the card.
  */
 export interface PublishedCards {
   /**
-   * Returns `computed_at` (RFC 3339) of a capability's card, and the positions {topic: next offset} up to which its run
-   * had read.
+   * Returns the headline card of a capability (endpoint): `at` is its `computed_at` (RFC 3339), and `read` the log
+   * positions {topic: next offset} up to which its grading run had read.
    */
   get(cap: string): { at: string; read: Readonly<Record<string, number>> } | undefined;
 }
 
-/** Number of rows that are made before other work gets a turn: a few milliseconds. */
+/** Number of rows that are made before other work gets a turn of the event loop: a few milliseconds of work. */
 const ROWS_PER_TURN = 64;
 
 /**
- * Reads the rows of the volatile table, ascending by capability. An endpoint whose address is not known has no row.
- * @param corrections records of corrections that are not in the tree yet, by capability
+ * Reads the rows of the volatile table (facts about an endpoint that change faster than its card), ascending by
+ * capability. An endpoint whose address is not known has no row.
+ * @param corrections records of corrections that are not published yet, by capability
  * @param caps ids of the endpoints to read (default: all that the lake knows)
  */
 export async function volatileRows(
@@ -88,8 +89,8 @@ export async function volatileRows(
 }
 
 /**
- * Reads the parts of our handshakes besides method and url, by capability. Endpoints whose handshake has no such part
- * are left out.
+ * Reads what our handshakes (probes without payment) send besides method and url, by capability. Endpoints whose
+ * handshake sends nothing else are left out.
  */
 async function readRequests(lake: Lake, endpoints: readonly { cap: string }[]): Promise<Map<string, string>> {
   const requests = new Map<string, string>();
@@ -113,8 +114,8 @@ export async function knownCaps(lake: Lake): Promise<string[]> {
 }
 
 /**
- * Reads and forgets the endpoints that got records since the last call, each once; in a newly loaded lake these are all
- * endpoints. The caller keeps them until their rows are written.
+ * Reads the list of endpoints that got records since the last call, each once, and empties the list; in a newly
+ * loaded lake these are all endpoints. The caller keeps the ids until it has written the endpoints' rows.
  */
 export async function takeStaleCaps(lake: Lake): Promise<string[]> {
   return lake.transaction(async (tx) => {
@@ -170,15 +171,15 @@ function distinct(texts: readonly (string | null)[], key = (text: string) => tex
 }
 
 /**
- * Is one unit of the offer's asset a dollar? It is for our rail's own asset, for USDC by contract or symbol, and for
- * the currency code.
+ * Is one unit of the offer's asset a dollar? It is for an offer that our wallets can pay, for USDC by contract or
+ * symbol, and for the currency codes USD and USDC.
  */
 const isDollar = ({ network, asset, payable }: StoredOffer): boolean =>
   payable === true || /^(?:usd|usdc)$/i.test(asset ?? "") || sameAsset(network ?? "", asset ?? "", "usdc") === true;
 
 /**
- * Returns what the newest 402 asks for, even if our rail cannot pay it. @param paidTo payTos of all 402s, the last seen
- * first
+ * Returns what the newest 402 asks for, even if our wallets cannot pay it.
+ * @param paidTo payTos of all 402s, the last seen first
  */
 function askedTermsOf(offers: readonly StoredOffer[], paidTo: readonly string[]): Pick<VolatileRow, AskedColumn> {
   const readableOffer = offers.find(({ asset, price }) => asset !== null && price !== null);
@@ -201,15 +202,15 @@ function askedTermsOf(offers: readonly StoredOffer[], paidTo: readonly string[])
 }
 
 /**
- * Limits of a shortened schema: members of an object, values of an enum, characters of a text, levels, and characters
- * of the whole.
+ * Limits of a shortened JSON schema: properties of one object schema, values of an `enum` (a longer one is left out),
+ * characters of a text, levels of nesting, and characters of the whole schema.
  */
 const SHORT_SCHEMA_LIMITS = { members: 20, values: 8, text: 80, depth: 3, all: 1_024 };
 
 /**
- * Shortens a declared schema to the parts that a caller of the endpoint needs: types, members, which of them are
- * required, short enums and descriptions. Descriptions are left out if the result would be too long with them. null if
- * there is nothing to keep.
+ * Shortens a JSON schema that a seller declared to the parts that a caller of the endpoint needs: types, properties,
+ * which of them are required, short enums and descriptions. Descriptions are left out if the result would be too long
+ * with them. null if there is nothing to keep.
  */
 export function shortenSchema(schema: unknown): Record<string, unknown> | null {
   for (const withDescriptions of [true, false]) {
@@ -244,9 +245,9 @@ function shortenLevel(schema: unknown, withDescriptions: boolean, depth: number)
 }
 
 /**
- * Returns the parts of our free handshake besides method and url, so that a reader can repeat it (VolatileRow.request).
- * null: there are none. "": they cannot be shown, because they are too long, or because the arguments depend on the
- * server's list of tools.
+ * Returns what our handshake (the probe without payment) sends besides method and url, so that a reader can repeat it
+ * (VolatileRow.request). null: it sends nothing else. "": it cannot be shown, because it is too long, or because the
+ * arguments depend on the server's list of tools.
  */
 export function describeRequest(listing: CurrentListing): string | null {
   const { request } = buildRequest(toListedCap(listing), null, null);
@@ -270,9 +271,10 @@ interface DayRow extends HistoryDay {
 }
 
 /**
- * Finds the buckets with observations or corrections that the current history lacks.
- * @param positionsBefore positions of that history. If they are null, or beyond those of the lake, every bucket with a record is
- * returned
+ * Finds the buckets (groups of capabilities that share one history file) with observations or corrections that the
+ * current history lacks.
+ * @param positionsBefore log positions up to which that history was made. If they are null, or beyond those of the
+ * lake, every bucket with a record is returned
  */
 export async function changedBuckets(
   lake: Lake,
@@ -291,8 +293,8 @@ export async function changedBuckets(
 }
 
 /**
- * Yields the last 90 days of these buckets, one bucket at a time, ascending. A bucket without a row is left out. Only
- * one bucket's rows are in memory at a time.
+ * Yields the rows of the last 90 days of these buckets, one bucket at a time, ascending. A bucket without a row is
+ * left out. Only one bucket's rows are in memory at a time.
  */
 export async function* historyOf(
   lake: Lake,
@@ -318,8 +320,12 @@ export async function* historyOf(
   if (currentBucket) yield currentBucket;
 }
 
-/** The content of a listing leaf about an endpoint: its defects lack the time at which they were last seen. */
+/**
+ * The content of an endpoint's listing leaf (its entry in the published tree that contains no grade). Its defects
+ * lack the time at which they were last seen.
+ */
 export interface ListingFact {
+  /** Id of the endpoint. */
   capability_id: string;
   url: string;
   method: string;
@@ -344,20 +350,23 @@ interface FactRow {
   terms_defects: string | null;
   differs: string | null;
   offers: StoredOffer[];
-  /** Distinct prices and payees of all 402s. */
+  /** Number of distinct prices, and of distinct payees, in all 402s of the endpoint. */
   prices: number;
   payees: number;
 }
 
-/** An endpoint with more distinct prices than this has no price that holds until the next call. */
+/** An endpoint with more distinct prices than this is taken to ask another price in each call. */
 const FEW_PRICES = 3;
-/** An endpoint with more payees than this, besides those of its newest 402, names another payee in each call. */
+/**
+ * An endpoint with more payees than this, besides those of its newest 402, is taken to name another payee in each
+ * call.
+ */
 const FEW_PAYEES = 3;
 
 /**
  * Reads the endpoints that changed since the last grading, or all endpoints: the content of their listing leaves, and
  * the ids of those that no source names now. The cost grows with the number of endpoints that changed. Run it in the
- * transaction that clears `dirty`.
+ * transaction that empties the table `dirty`, the list of changed endpoints.
  */
 export async function listingFacts(
   tx: Statements,
@@ -383,8 +392,8 @@ const factOf = (row: FactRow): ListingFact => ({
 });
 
 /**
- * Returns the offers of the newest 402 for the leaf. A price or payee that differs in each 402 is null, since otherwise
- * the seller would get a new leaf for each probe.
+ * Returns the offers of the newest 402 for the listing leaf. A price or payee that differs in each 402 becomes null,
+ * since otherwise each probe would change the content, and a new leaf would be published.
  */
 function listedOffers({ offers, prices, payees }: FactRow): ListedOffer[] {
   const currentPayees = new Set(offers.flatMap(({ pay_to }) => (pay_to ? [addressKey(pay_to)] : [])));

@@ -35,7 +35,9 @@ const LINES: readonly Line[] = params.lines.lambda.map((lambda, k) => ({
 
 /**
  * Lower bound of the success rate p. With 95 % confidence it holds at all moments at which it is computed.
- * @param s weighted successes, 0 <= s <= n @param n sum of the samples' weights @returns null where there is no sample
+ * @param s weighted successes, 0 <= s <= n
+ * @param n sum of the samples' weights
+ * @returns null where there is no sample
  */
 export function lower(s: number, n: number): number | null {
   if (!(n > 0)) return null;
@@ -74,15 +76,18 @@ export const minSuccessesForHighBound = minOverLines(neededLines(1 - params.alph
 export const maxSuccessesForLowBound = minOverLines(neededLines(params.alpha_each_side));
 
 /**
- * Design effect: the mean length of a run of bad blocks, divided by the length expected by chance; at least 1. @param
- * bad number of bad blocks @param starts number of runs of them @param m number of all blocks
+ * Design effect: the mean length of a run of bad blocks (blocks of six hours whose mean value is below 0.5), divided
+ * by the length expected by chance; at least 1.
+ * @param bad number of bad blocks
+ * @param starts number of runs of bad blocks
+ * @param m number of all blocks
  */
 export const designEffect = (bad: number, starts: number, m: number): number =>
   starts > 0 ? Math.max(1, (bad / starts) * (1 - bad / m)) : 1;
 
 const { block_weight, budget_share_of_own, worst_blocks_per_payer } = params.buyers;
 
-/** The worst block values of one payer, as many as the parameters allow. */
+/** The lowest of one payer's values by block, as many as the parameters allow. */
 export const worstBlocks = (xs: readonly number[]): number[] =>
   [...xs].sort((a, b) => a - b).slice(0, worst_blocks_per_payer);
 
@@ -97,11 +102,13 @@ export interface LoweredBound {
 }
 
 /**
- * Lowers a figure by the calls that buyers published; it never raises it (verification-method.md section 3). Values
- * below the bound of our own calls are added, worst first, until they weigh 5 % of our own. The lowest figure on the
- * way is returned, so the order of arrival does not matter.
- * @param s our own weighted successes @param w our own weight, above 0 @param xs values of the payers' worst blocks, in
- * any order
+ * Lowers a figure by the calls that buyers published; these calls never raise a figure (verification-method.md
+ * section 3). Values below the bound of our own calls are added, worst first, until they weigh 5 % of our own calls.
+ * The lowest figure on the way is returned, so the order of arrival does not matter.
+ * @param s our own weighted successes
+ * @param w our own weight, above 0
+ * @param deff design effect of our own calls
+ * @param xs values of the payers' worst blocks, in any order
  */
 export function lowerByBuyers(s: number, w: number, deff: number, xs: readonly number[]): LoweredBound {
   const ownLower = lower(s / deff, w / deff) ?? 0;

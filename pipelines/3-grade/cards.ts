@@ -11,8 +11,8 @@ import { emptyWhy, whyParts } from "./why.ts";
 
 /**
  * Flags of one card (verification-method.md section 7), in the order in which they are published. Three flags are not
- * decided here: `held_14d` is added when the hold is applied, `records_withdrawn` and `stands_on_nothing` when a
- * request is answered.
+ * decided here: `held_14d` is added when the hold (hold.ts) is applied, `records_withdrawn` and `stands_on_nothing`
+ * when a request is answered.
  */
 function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFlags, now: number): Flag[] {
   const { caps, shownFigures, tier } = grade;
@@ -46,7 +46,7 @@ function flagsOf(grade: Grade, sums: Sums, figures: Figures, related: RelatedFla
   return FLAGS.filter((flag) => raisedFlags[flag]);
 }
 
-/** Flags that an endpoint has whether or not any of its rows counts. */
+/** Flags that do not depend on whether an observation of the endpoint counts. */
 function lastingFlags(sums: Sums, related: RelatedFlags): Partial<Record<Flag, boolean>> {
   return {
     disputed: sums.disputed,
@@ -55,7 +55,7 @@ function lastingFlags(sums: Sums, related: RelatedFlags): Partial<Record<Flag, b
   };
 }
 
-/** Flags of the card of an endpoint that has no row that counts. */
+/** Flags of the card of an endpoint without an observation that counts. */
 function emptyFlags(sums: Sums, related: RelatedFlags): Flag[] {
   const raisedFlags = lastingFlags(sums, related);
   return FLAGS.filter((flag) => raisedFlags[flag]);
@@ -71,7 +71,10 @@ function formatMoments(now: Date) {
   };
 }
 
-/** Printed times by the moment of a run. Printing dates is slow, and all cards of a run have these times in common. */
+/**
+ * The times on a card as text, by the moment of the run. Formatting dates is slow, and all cards of a run have these
+ * times in common.
+ */
 const momentsByRun = new WeakMap<Date, ReturnType<typeof formatMoments>>();
 function cachedMoments(now: Date): ReturnType<typeof formatMoments> {
   const moments = momentsByRun.get(now) ?? formatMoments(now);
@@ -79,7 +82,7 @@ function cachedMoments(now: Date): ReturnType<typeof formatMoments> {
   return moments;
 }
 
-/** Members that do not depend on the card's tier. */
+/** Members of a card that do not depend on its tier (how deeply its answers were checked). */
 function commonMembers(sums: Sums, now: Date, version: string) {
   const { window_days, window_start, computed_at } = cachedMoments(now);
   return {
@@ -142,7 +145,7 @@ function createCard(grade: Grade, sums: Sums, figures: Figures, { related, now, 
   };
 }
 
-/** The card of an endpoint that has no row that counts. It is the endpoint's only card. */
+/** The card of an endpoint without an observation that counts. It is the endpoint's only card. */
 const createEmptyCard = (sums: Sums, { related, now, version }: CardContext): RunCard => ({
   card: {
     ...commonMembers(sums, now, version),
@@ -161,9 +164,8 @@ const createEmptyCard = (sums: Sums, { related, now, version }: CardContext): Ru
 });
 
 /**
- * The next moment at which a card changes by time alone (verification-method.md section 6). A limit in `changesAfter`
- * is exceeded only after its moment, so a run at that very moment must run again: its moment still counts as the next
- * one.
+ * The next moment at which a card changes without a new observation (verification-method.md section 6). A limit in
+ * `changesAfter` is exceeded only after its moment. Such a moment that equals `now` is therefore still to come.
  */
 function dueAt(sums: Sums, now: Date): Date {
   const { liveLast, paidLast, seenLast, pendingFirst, theft } = sums;
@@ -186,12 +188,15 @@ function dueAt(sums: Sums, now: Date): Date {
   return new Date(Math.min(...futureMoments));
 }
 
-/** A line of a run without `inputs_digest`, which is computed later from the endpoint's rows. */
+/**
+ * A line of a run (the result of grading one endpoint) without `inputs_digest`, which is computed later from the
+ * endpoint's rows.
+ */
 export type LineWithoutDigest = Omit<RunLine, "inputs_digest">;
 
 /**
- * Makes the line of one endpoint in a run: a card for each tier with a sample, the deepest tier first. @param version
- * of our checks
+ * Makes the line of one endpoint in a run: a card for each tier with a sample, the deepest tier first.
+ * @param version version of our checks that the cards name
  */
 export function gradeLine(
   sums: Sums,

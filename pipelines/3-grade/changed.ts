@@ -3,10 +3,14 @@ import { addDays, dayOf } from "../record/time.ts";
 import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 
-/** The members of a card that are compared to decide whether a newer card is published as a leaf. */
+/**
+ * The members of a card that are compared to decide whether a newer card is published as a leaf (an entry of the
+ * published tree).
+ */
 export interface CardFacts {
   /** The card with its letter after the hold, as it is or would be published. */
   card: Pick<UnsignedCard, "tier" | "band" | "components"> & { flags?: readonly string[] | undefined };
+  /** The letter before the hold (hold.ts). */
   raw_band: Band;
   headline: boolean;
   /**
@@ -28,8 +32,8 @@ export interface PublishedFacts {
 export type PublicationReason = "first_card" | "correction" | "worse_letter" | "changed" | "weekly";
 
 /**
- * `now`: publish; `later`: wait for the next UTC day, since this day's publication was used; `no`: there is nothing
- * new.
+ * `now`: publish; `later`: wait for the next UTC day, since this day's publication was already used; `no`: there is
+ * nothing new.
  */
 export interface PublicationDecision {
   publish: "now" | "later" | "no";
@@ -82,8 +86,8 @@ function urgentReason(
  * Decides whether an endpoint's new cards are published (verification-method.md section 6): if something changed, at
  * most once a UTC day; without a change once a week. Worse letters, corrections and first cards are published at once
  * and do not count towards the limit.
- * @param nextCards the cards as they would be published, after the hold
- * @param hasCorrection true where a correction or a reinstatement is published with them
+ * @param nextCards the cards as they would be published, after the hold (hold.ts)
+ * @param hasCorrection true if a correction or a reinstatement is published together with the cards
  */
 export function decidePublication(
   published: PublishedFacts | null,

@@ -6,8 +6,9 @@ import { latencyScore, type Stratum } from "./scores.ts";
 import type { PartName, Sums } from "./sums.ts";
 
 /**
- * A component's figures as published (6 decimals), and the figures that its caps and the sentence `why` use. `w` is the
- * weight of its samples, `s` their weighted successes.
+ * A component's figures as published (6 decimals), and the figures that its caps and the sentence `why` use. `w` is
+ * the weight of its samples, `s` their weighted successes, `deff` the design effect (bounds.ts), and `n_eff` is w /
+ * deff.
  */
 export interface Figure {
   point: number;
@@ -54,8 +55,8 @@ function partFigure(sums: Sums, part: PartName): Figure | null {
 }
 
 /**
- * The figure of the slower stratum (free handshakes or paid calls); of the paid one where both are equally slow. A
- * stratum with too few samples for a bound is left out.
+ * The figure of the slower stratum (exchanges without payment, or paid calls); of the paid one where both are equally
+ * slow. A stratum with too few samples for a bound is left out.
  */
 function latencyFigure({ free, paid }: Sums["latency"]): Figure | null {
   const [stratum, name]: [Stratum | null, string] =
@@ -121,7 +122,8 @@ export function figuresShownOn(tier: Tier, figures: Figures): Record<keyof typeo
 const EMPTY_COMPONENT: Component = { point: null, lower: null, upper: null, n_eff: 0, method: "lines4/1;none" };
 
 /**
- * Makes a card's component from a figure. @param checkedPart only for the correctness component
+ * Makes a card's component from a figure.
+ * @param checkedPart part by which correctness is measured; null for every other component
  */
 export function toComponent(figure: Figure | null, checkedPart: string | null = null): Component {
   if (!figure) return { ...EMPTY_COMPONENT };

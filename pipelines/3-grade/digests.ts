@@ -6,13 +6,16 @@ import { inputsDigest, type Sample } from "./sample.ts";
 
 const EMPTY_DIGEST = sha256hex("");
 
-/** The first quotation mark of a line follows the row's id and begins the line's first member. */
+/** Quotation mark. The first one of a line separates the row's id from the row's JSON text. */
 const QUOTE = 0x22;
 const NEWLINE = 0x0a;
-/** Marks a value that SQL cannot print in RFC 8785 form, or a control character. */
+/**
+ * Text that a line contains if SQL cannot write one of its values in RFC 8785 form, or if the value has a control
+ * character.
+ */
 const UNPRINTABLE = "\\u00";
 
-/** Start and end of one line in the output of DuckDB, and the row's id, by which lines are sorted. */
+/** Start and end of a row's JSON text in the output of DuckDB, and the row's id, by which lines are sorted. */
 interface Line {
   id: string;
   first: number;
@@ -20,8 +23,8 @@ interface Line {
 }
 
 /**
- * Computes the sha256 over the lines, ascending by id; null where SQL could not print a line in RFC 8785 form.
- * @param printedLines lines as sql/grade/digest (lines) prints them
+ * Computes the sha256 over the rows' JSON texts, ascending by id; null if SQL could not write a row in RFC 8785 form.
+ * @param printedLines lines as sql/grade/digest (lines) returns them
  */
 function digestOfLines(printedLines: Buffer): string | null {
   if (printedLines.includes(UNPRINTABLE)) return null;
@@ -46,26 +49,32 @@ export interface Window {
   now: number;
 }
 
-/** The rows of one endpoint as DuckDB printed them. `ep` is the endpoint's number in its chunk. */
+/**
+ * The rows of one endpoint as text, which DuckDB made. `ep` is the endpoint's number in its chunk (the endpoints that
+ * are graded together).
+ */
 export interface PrintedRows {
   ep: number;
   lines: Uint8Array;
 }
 
 /**
- * Prints the rows of some endpoints of the chunk, given by their numbers. A row takes about 350 bytes, so the caller
- * limits their number. An endpoint without rows is not in the answer. The whole result is read before the promise
- * resolves, so that another statement may follow at once.
+ * Reads the rows of some endpoints of the chunk, given by their numbers, as JSON text. A row takes about 350 bytes,
+ * so the caller limits their number. An endpoint without rows is not in the result. The whole result is read before
+ * the promise resolves, so that another statement may follow at once.
  */
 export async function printRows(db: Statements, eps: readonly number[], window: Window): Promise<PrintedRows[]> {
   if (eps.length === 0) return [];
   return db.all<PrintedRows>(sql("grade/digest:lines"), { eps: JSON.stringify(eps), ...window });
 }
 
-/** Endpoints that are digested before yielding to the event loop: a few milliseconds of work. */
+/**
+ * Number of endpoints whose digest is computed before other work gets a turn of the event loop: a few milliseconds of
+ * work.
+ */
 const DIGESTS_PER_TURN = 64;
 
-/** Computes `inputs_digest` of the printed endpoints, by their number in the chunk. */
+/** Computes `inputs_digest` of each endpoint of `printedRows`, by its number in the chunk. */
 export async function digestsOf(
   db: Statements,
   printedRows: readonly PrintedRows[],
@@ -83,13 +92,17 @@ export async function digestsOf(
   return digests;
 }
 
-/** Computes a digest from the rows themselves, for an endpoint whose rows SQL cannot print in RFC 8785 form. */
+/** Computes a digest from the rows themselves, for an endpoint with a row that SQL cannot write in RFC 8785 form. */
 async function digestInProcess(db: Statements, ep: number, window: Window): Promise<string> {
   const rows = "SELECT * EXCLUDE (ep, cap, counted) FROM grade_rows($window_start, $now) WHERE ep = $ep";
   return inputsDigest(await db.all<Sample>(rows, { ep, ...window }));
 }
 
-/** The digest of one endpoint. @param rows number of its rows @throws Error where it has rows that were not digested */
+/**
+ * Returns the digest of one endpoint.
+ * @param rows number of the endpoint's rows
+ * @throws Error if the endpoint has rows and no digest of them was computed
+ */
 export function getDigest(digests: ReadonlyMap<number, string>, ep: number, rows: number): string {
   const digest = rows === 0 ? EMPTY_DIGEST : digests.get(ep);
   if (digest === undefined) throw new Error("grade: rows of an endpoint were read and not digested");

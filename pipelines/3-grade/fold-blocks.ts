@@ -4,8 +4,8 @@ import { BLOCKS_PER_EXCUSED_WALL } from "./params.ts";
 import { type BlockSample, type PartName, type Sums, sumParts } from "./sums.ts";
 
 /**
- * Offsets of a block's sums in one array. The sums before PAID are over all rows, those from PAID on are over paid
- * rows.
+ * Places of a block's sums in the array: each block has SUMS_PER_BLOCK places. The sums before PAID are over all rows
+ * of the block, those from PAID on over its paid rows.
  */
 const ROWS = 0;
 const ANSWERED = 1;
@@ -50,7 +50,7 @@ export class BlockSums {
     if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + HONEST_KNOWN]!++;
   }
 
-  /** Adds the further sums of a paid row, after {@link add}. @param outcome NaN where no ground truth is known */
+  /** Adds the further sums of a paid row, after {@link add}. @param outcome NaN if the right answer is not known */
   addPaid(block: number, bits: number, w: number, delivery: number, outcome: number): void {
     const at = block * SUMS_PER_BLOCK;
     const sums = this.#sums;
@@ -68,8 +68,8 @@ export class BlockSums {
   }
 
   /**
-   * Sums of every part. Of the blocks with a wall (a bot check, 403 or 429) the first are excused: one for each 20
-   * blocks, in time order.
+   * Computes the sums of every part of a grade (PARTS in sums.ts). Of the blocks with a wall (a bot check, 403 or
+   * 429) the first in time order are excused, one for each 20 blocks.
    */
   sumParts(): Pick<Sums, "parts" | "course" | "walled"> {
     const sums = this.#sums;

@@ -24,15 +24,15 @@ class DayPrices {
   }
 }
 
-/** The sums that are computed from an endpoint's own rows; sql/grade/chunk supplies the others. */
+/** The sums that are computed from our own rows of an endpoint; sql/grade/chunk supplies the others. */
 export type FoldedSums = Omit<
   Sums,
   "cap" | "emptied" | "buyers" | "payToChanged" | "disputed" | "payTo" | "domain" | "evidence"
 >;
 
 /**
- * The newest value among rows. `isTied`: two rows of that moment have different values, and the row with the greatest
- * id counts; sql/grade/chunk finds it.
+ * The newest value of a fact among rows. `isTied`: two rows at the newest moment have different values. Then the row
+ * with the greatest id counts, which sql/grade/chunk finds.
  */
 class Newest<T> {
   t = Number.NEGATIVE_INFINITY;
@@ -52,9 +52,9 @@ const latest = Math.max;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 /**
- * Computes the sums of endpoints from packed rows, one endpoint after the other. It does what `sumRows` of pure.ts does
- * with objects, in one pass over plain numbers. Its working arrays have the size of one window, so a run creates it
- * once.
+ * Computes the sums of endpoints from packed rows, one endpoint after the other. It does what `sumRows` of pure.ts
+ * does with objects, in one pass over plain numbers. A run makes only one Fold, since its working arrays are as long
+ * as the window.
  */
 export class Fold {
   readonly #windowStartMs: number;

@@ -12,19 +12,23 @@ import { type NonDeliveringSeller, RelatedParties } from "./related.ts";
 import type { PartName, Sums } from "./sums.ts";
 
 /**
- * About how many rows a chunk has, at 24 bytes each in memory. Chunks should be large, since every chunk reads the rows
- * of all endpoints in the window again.
+ * About how many rows a chunk (endpoints whose rows are in memory together) has, at 24 bytes each. Chunks should be
+ * large, since every chunk reads the rows of all endpoints in the window again.
  */
 const CHUNK_ROWS = 16_000_000;
-/** Most endpoints in a batch, and about how many rows: rows that are digested take 350 bytes each. */
+/** Most endpoints in a batch (a part of a chunk). */
 const BATCH_ENDPOINTS = 8_192;
+/**
+ * About how many rows a batch has. The rows of a batch are in memory as text of 350 bytes each, from which the
+ * digests are computed.
+ */
 const BATCH_ROWS = 900_000;
 /**
- * Endpoints whose sums are in memory at once. The number is small so that the sums die young: the garbage collector
- * copies objects that live longer.
+ * Number of endpoints whose sums are in memory at once. It is small so that the sums are freed soon: the garbage
+ * collector copies objects that live longer.
  */
 const SLICE_ENDPOINTS = 256;
-/** Endpoints that are graded before yielding to the event loop: a few milliseconds of work. */
+/** Number of endpoints that are graded before other work gets a turn of the event loop: a few milliseconds of work. */
 const LINES_PER_TURN = 32;
 
 /** The run's window as parameters of sql/grade: rows from the window's start to before the run's moment, unix ms. */
@@ -38,7 +42,7 @@ interface EndpointRow {
   pay_to: string | null;
   domain: string | null;
   disputed: boolean;
-  /** Did a correction withdraw a row of the endpoint's window? */
+  /** Did a correction withdraw a row of the endpoint that lies in the window? */
   withdrew: boolean;
   pay_to_changed: boolean;
   evidence: string[] | null;
@@ -68,8 +72,8 @@ interface BatchOptions {
   batchRows?: number;
   /**
    * Returns true for a line that can be left out of the run because nothing of it would be published. The line is
-   * graded, but its rows are not digested, which costs as much as grading. Called once a line (default: no line is left
-   * out).
+   * graded, but the digest of its rows is not computed, since that costs as much as grading. Called once for each
+   * line (default: no line is left out).
    */
   leaveOut?: (line: LineWithoutDigest) => boolean;
 }
@@ -96,8 +100,8 @@ async function gatherRows(
 }
 
 /**
- * Cuts the chunk into batches, limited by endpoints and by rows. Yields each batch's end: the number of the endpoint
- * after its last.
+ * Cuts the chunk into batches, limited by endpoints and by rows. Yields the end of each batch: the number that
+ * follows that of the batch's last endpoint.
  */
 function* batchEnds(counts: readonly RowCounts[], batchRows: number): Generator<number> {
   let first = 0;
@@ -184,8 +188,8 @@ async function* gradeBatches(
 
 export interface GradeOptions extends BatchOptions {
   /**
-   * Endpoints to grade; "all" means every endpoint with a sample or in `site`. Endpoints of our own service are left
-   * out.
+   * Endpoints to grade; "all" means every endpoint with a sample or with a row in the table `site`. Endpoints of our
+   * own service are left out.
    */
   endpointIds: "all" | readonly string[];
   /** About how many rows are in memory at once (default 16,000,000). */
@@ -198,7 +202,10 @@ export interface GradeOptions extends BatchOptions {
 }
 
 export interface GradeSummary {
-  /** Endpoints of this lake that took money, by this run, ascending: rows of the next table of related parties. */
+  /**
+   * Endpoints of this lake that took money without an answer, as this run found, ascending: rows of the next table of
+   * related parties.
+   */
   nonDelivering: NonDeliveringSeller[];
   /**
    * Number of graded endpoints, of their rows in the window that no correction withdrew, and of lines that were left
@@ -209,7 +216,7 @@ export interface GradeSummary {
 
 type DigestedBatch = Omit<Batch, "lines"> & { lines: RunLine[] };
 
-/** Starts to print the rows of a batch. */
+/** Starts the statement that reads the rows of a batch as text. */
 function startPrinting(db: Statements, batch: Batch, window: Window): Promise<PrintedRows[]> {
   const eps = batch.lines.map(({ ep }) => ep);
   const printing = printRows(db, eps, window);
@@ -219,8 +226,8 @@ function startPrinting(db: Statements, batch: Batch, window: Window): Promise<Pr
 }
 
 /**
- * Adds digests to batches. While DuckDB prints the rows of one batch, this process grades the next batch and hashes the
- * previous one.
+ * Adds digests to batches. While DuckDB writes the rows of one batch as text, this process grades the next batch and
+ * hashes the previous one.
  */
 async function* digestBatches(
   db: Statements,
@@ -241,12 +248,12 @@ async function* digestBatches(
 }
 
 /**
- * Grades endpoints batch by batch, ascending by capability id, in bounded memory. It reads `samples`, `withdrawn` and
- * `site`, and keeps `thefts` between runs, so that a run of a few endpoints reads no others. It also yields lines of
- * endpoints that did not change: the publisher compares them with what is published. Run it inside one transaction if
- * anything else writes to the lake.
- * @returns at the end, what the run header needs @throws Error of DuckDB; then `thefts` may be newer than what is
- * published, and the next run corrects that
+ * Grades endpoints batch by batch, ascending by capability id, in bounded memory. It reads the tables `samples`,
+ * `withdrawn` and `site`, and keeps the table `thefts` between runs, so that a run of a few endpoints reads no
+ * others. It also yields lines of endpoints that did not change: the publisher compares them with what is published.
+ * Run it inside one transaction if anything else writes to the lake.
+ * @returns at the end, what the run header needs
+ * @throws Error of DuckDB; then `thefts` may be newer than what is published, and the next run corrects that
  */
 export async function* gradeChunks(
   conn: DuckDBConnection | Statements,

@@ -41,11 +41,12 @@ function* dailyLetters(letters: readonly DayLetter[], fromDay: string, toDay: st
 /**
  * The letter to publish: the worst raw letter of the headline card in the last 14 days, today included
  * (verification-method.md section 4). So a letter falls at once and rises after 14 days without a worse one. It is
- * computed from raw letters only: if published letters counted, a low letter would never end. UNRATED days are skipped;
- * if today is UNRATED, the result is UNRATED.
- * @param letters raw letters of headline cards in the order of their leaves, at least one leaf older than the window
- * included
- * @param today UTC date @param rawToday the letter that is about to be published
+ * computed from raw letters only: if published letters counted, a low letter would never end. UNRATED days are
+ * skipped; if today is UNRATED, the result is UNRATED.
+ * @param letters raw letters of headline cards in the order of their leaves; they include the last leaf before the 14
+ * days, whose letter is valid until the next leaf
+ * @param today UTC date
+ * @param rawToday the letter that is about to be published
  */
 export function bandToPublish(letters: readonly DayLetter[], today: string, rawToday: Band): HeldLetter {
   // Shortcut: most endpoints have no worse letter, and the loop over the days is not needed.

@@ -5,7 +5,11 @@ import { correctnessPart, type Figure, type Figures, figuresShownOn } from "./co
 import { CHANGE_DELAYS_MS, CUSUM_LIMIT, HEADLINE_OUTCOME_WEIGHT, params } from "./params.ts";
 import type { Sums } from "./sums.ts";
 
-/** The caps of a letter: rules that each limit how good it can be. They have the names of the test vectors. */
+/**
+ * The caps of a letter: rules that each limit how good the letter can be, such as `by_ttm` (money was taken),
+ * `by_deeper` (answers checked against a known truth) or `cusum_cap` (recent failures). The test vectors use the same
+ * names.
+ */
 export const CAP_NAMES = [
   "by_composite",
   "by_correctness",
@@ -32,29 +36,32 @@ type Gates = Partial<Record<string, number>>;
 const NO_CAP = 0;
 const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
 
-/** The best letter, as a number, whose gate (least value) x reaches. */
+/**
+ * Returns the best letter, as a number from 0 (A) to 4 (F), whose gate (the least value that the letter needs) is at
+ * most x.
+ */
 export function bestLetterReached(gates: Gates, x: number): number {
   const letter = BANDS.findIndex((band) => gates[band] !== undefined && x >= gates[band]);
   return letter < 0 ? BANDS.length - 1 : letter;
 }
 
 /**
- * The cap for money that was taken: payments of ours that settled and got no answer. Each counts for the whole length
- * of the window.
+ * The cap for money that was taken: payments of ours that settled and got no answer. If they are in two or more
+ * blocks (of six hours), they count as long as they are in the window; a single block counts for 30 days.
  */
 function capByTheft(sums: Sums, figures: Figures, now: number): number {
   const rule = params.took_the_money;
   if (!sums.theft) return NO_CAP;
   const { blocks, last } = sums.theft;
   const paidBlocks = sums.parts.delivery?.m ?? 0;
-  // It divides rather than multiplies, since 0.1 times a whole number is not always exact as a double.
+  // The share is computed by a division, since 0.1 times a whole number is not always exact as a double.
   if (blocks >= rule.min_blocks_F && figures.delivery && blocks / paidBlocks >= rule.min_share_of_paid_blocks_F)
     return bandNumber(rule.three_blocks_and_10pct);
   if (blocks >= 2) return bandNumber(rule.two_blocks);
   return last > now - CHANGE_DELAYS_MS.freshTheft ? bandNumber(rule.one_in_30d) : NO_CAP;
 }
 
-/** The caps that follow from the endpoint's current state and end by themselves. */
+/** The caps that follow from the endpoint's current state and end when that state changes. */
 function capsByState(sums: Sums, now: number): Pick<Caps, "by_stale" | "by_mismatch" | "by_dark" | "by_price"> {
   const { paidLast, liveLast, priceNow } = sums;
   const highestAllowedPrice = params.price_untested_factor * (sums.priceTested ?? 0);
@@ -100,7 +107,10 @@ function computeCaps(tier: Tier, composite: number, sums: Sums, figures: Figures
   };
 }
 
-/** The CUSUM of one letter: the sum `c`, and whether it currently denies the letter. */
+/**
+ * State of the CUSUM test (cumulative sum) of one letter: the sum `c`, and whether the test currently denies the
+ * letter.
+ */
 interface CusumState {
   c: number;
   isLatched: boolean;
@@ -115,13 +125,14 @@ const STEPS = params.cusum.good.map((good, k) => {
   return { pass: Math.log(bad / good), fail: Math.log((1 - bad) / (1 - good)) };
 });
 
-/** A sum below this counts as 0, since rounding leaves small differences where its terms cancel. */
+/** A CUSUM sum below this counts as 0, since rounding leaves a small rest where positive and negative terms cancel. */
 const ZERO = 1e-9;
 
 /**
- * Computes the CUSUM (cumulative sum test) over paid blocks for each of the letters A, B, C, D (verification-method.md
- * section 4). When a sum reaches ln 200 the letter is denied until the sum is back at 0. @param xs block means in time
- * order, unweighted, of the deepest check that the block has
+ * Computes the CUSUM (cumulative sum test) over paid blocks for each of the letters A, B, C, D
+ * (verification-method.md section 4). When a sum reaches ln 200 the letter is denied until the sum is back at 0.
+ * @param xs block means in time order, unweighted: of the outcome check if the block has one, else of the delivery
+ * check
  */
 export function cusum(xs: readonly number[]): CusumState[] {
   return STEPS.map(({ pass, fail }) => {
@@ -142,9 +153,11 @@ export const cusumCap = (xs: readonly number[]): number =>
 
 /** The letter of one card, with the figures and caps that it follows from. */
 export interface Grade {
+  /** How deeply the answers were checked. */
   tier: Tier;
   composite: number;
   rawBand: Band;
+  /** Number of paid blocks that count towards a letter (countTowardLetter). */
   progress: number;
   /** Is the upper bound of correctness already so low that the letter is F before there are enough calls? */
   isEarlyF: boolean;
@@ -180,7 +193,7 @@ export function sampledTiers(sums: Sums, figures: Figures): Tier[] {
   return tiers;
 }
 
-/** The tier of the headline card, which `check`, the index and the hold use. */
+/** The tier of the headline card, which GET /v1/check, the published index and the hold (hold.ts) use. */
 export const headlineTier = (figures: Figures): Tier =>
   (figures.outcome?.w ?? 0) >= HEADLINE_OUTCOME_WEIGHT
     ? "OUTCOME_VERIFIED"
@@ -193,7 +206,8 @@ export const isLongAgo = (moment: number | null, ms: number, now: number): boole
   moment !== null && moment < now - ms;
 
 /**
- * Number of paid blocks that count towards a letter, at most the number that is needed. @param weight W of correctness
+ * Number of paid blocks that count towards a letter, at most the number that is needed.
+ * @param weight weight W of the correctness figure, in blocks
  */
 const countTowardLetter = (weight: number): number => Math.min(params.letter_min_effective_paid, Math.floor(weight));
 
@@ -225,7 +239,7 @@ function isUnrated(sums: Sums, weight: number, now: number): boolean {
   );
 }
 
-/** Grades one tier (verification-method.md section 4). @param now ms */
+/** Grades one tier (verification-method.md section 4). @param now unix ms */
 export function gradeTier(tier: Tier, sums: Sums, figures: Figures, now: number): Grade {
   const shownFigures = figuresShownOn(tier, figures);
   const composite = computeComposite(

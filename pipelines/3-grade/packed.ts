@@ -19,8 +19,8 @@ export const PACKED = {
   fault: 4 << 11,
 } as const;
 /**
- * Factor of the time in a packed number. A window's milliseconds times this stay far below 2^53, so the number is
- * exact.
+ * Factor of the time in a packed number, which is time * PACKED_SCALE + bits of PACKED. The time is ms since the
+ * start of the window, so the number stays far below 2^53 and is exact.
  */
 export const PACKED_SCALE = 1 << 14;
 /** The facts of a row that grading uses, one bit for each fact. */
@@ -90,8 +90,9 @@ export const FACTS_SCALE = 1 << 15;
 
 /** Number of rows of one endpoint of a chunk. */
 export interface RowCounts {
-  /** Upper bounds: of all rows (`n`), and of rows of calls that we paid for. */
+  /** Upper bound of the number of all rows. */
   n: number;
+  /** Upper bound of the number of rows of calls that we paid for. */
   paid: number;
 }
 
@@ -106,12 +107,11 @@ const NUMBERS_PER_ROW = 3;
  * any order and are written to the place of their endpoint.
  */
 export class PackedRows {
-  /**
-   * For each endpoint: the number of rows that no correction withdrew; the number of rows that count; and 1 where a
-   * call that a buyer published still waits for its re-tests.
-   */
+  /** Number of each endpoint's rows that no correction withdrew. */
   readonly rowsRead: Uint32Array;
+  /** Number of our own rows (not those of buyers) of each endpoint that count as samples. */
   readonly rowsCounted: Uint32Array;
+  /** 1 for an endpoint with a call that a buyer published and that still waits for its re-tests, else 0. */
   readonly unconfirmed: Uint8Array;
   readonly #rows: Float64Array;
   readonly #paid: Float64Array;
@@ -172,8 +172,9 @@ export class PackedRows {
   }
 
   /**
-   * Takes the endpoint's next free index. @throws Error where there are more rows than were counted, since a further
-   * row would overwrite another endpoint's
+   * Takes the endpoint's next free index.
+   * @throws Error where there are more rows than were counted, since a further row would overwrite another endpoint's
+   * row
    */
   #takeSlot(nextIndex: Uint32Array, firstIndex: Uint32Array, ep: number): number {
     const index = nextIndex[ep]!++;

@@ -15,7 +15,10 @@ export const DAY_MS = 86_400_000;
 export const BLOCK_MS = params.block_seconds * SECOND_MS;
 
 const [dark, stalePaid, unratedPaid, unseen, pending, freshTheft] = params.publish.due;
-/** How long after an event a card changes by time alone, in ms. */
+/**
+ * Delays after which a card changes even without a new observation, ms; `dark`, for example, counts from the last
+ * good answer to a probe.
+ */
 export const CHANGE_DELAYS_MS = {
   dark: parseRule(dark, /^live_last \+ (\d+) h$/) * HOUR_MS,
   stalePaid: parseRule(stalePaid, /^paid_last \+ (\d+) d$/) * DAY_MS,
@@ -25,7 +28,10 @@ export const CHANGE_DELAYS_MS = {
   freshTheft: parseRule(freshTheft, /^took_the_money \+ (\d+) d$/) * DAY_MS,
 } as const;
 
-/** An answer to a payment proof that is shown again counts until this long after the first attempt ended, ms. */
+/**
+ * If a payment proof is sent again, an answer to it counts as delivered until this long after the first attempt
+ * ended, ms.
+ */
 export const REPEATED_PROOF_WINDOW_MS = params.samples.proof_shown_again_within_s * SECOND_MS;
 /** One block in this many may be excused for a wall (a bot check, 403 or 429). */
 export const BLOCKS_PER_EXCUSED_WALL = parseRule(params.samples.wall_excused_blocks, /^floor\(m\/(\d+)\)$/);
@@ -40,7 +46,7 @@ export const PERCENTILE = 0.95;
 export const BAD_BLOCK_BELOW = 0.5;
 /** A part whose design effect is at least this is streaky (verification-method.md section 7). */
 export const STREAKY_DEFF = 2;
-/** More different prices than this in one UTC day make a dynamic price. */
+/** An endpoint that asks more different prices than this in one UTC day has a dynamic price. */
 export const MAX_PRICES_A_DAY = 3;
 /** Most evidence hashes on a card (records.md, card fields). */
 export const EVIDENCE_ROWS = 5;

@@ -21,7 +21,7 @@ const withoutNulls = <T>(xs: readonly (T | null)[]): T[] => xs.filter((x) => x !
 const meanWithoutNulls = (xs: readonly (number | null)[]): number | null => mean(withoutNulls(xs));
 const shareOfTrue = (xs: readonly (boolean | null)[]): number | null => meanWithoutNulls(withoutNulls(xs).map(Number));
 
-/** Groups our own rows by block, blocks in time order. */
+/** Groups our own rows by block (six hours UTC), blocks in time order. */
 function groupByBlock(rows: readonly SampleReading[]): SampleReading[][] {
   const blocks = new Map<number, SampleReading[]>();
   for (const row of rows) {
@@ -42,7 +42,10 @@ function excuseWalls(blocks: readonly SampleReading[][]): { excused: Set<SampleR
   return { excused: new Set(blocksWithWall.slice(0, allowed)), walled: blocksWithWall.length > allowed };
 }
 
-/** Weight of a paid block: the mean of its rows' weights. These were fixed before the calls and are at most 1. */
+/**
+ * Weight of a block with paid rows: the mean of these rows' weights, which were fixed before the calls and are at
+ * most 1.
+ */
 const blockWeight = (paidRows: readonly SampleReading[]): number =>
   paidRows.reduce((sum, { row }) => sum + Math.min(row.w ?? 1, 1), 0) / Math.max(1, paidRows.length);
 
@@ -60,7 +63,10 @@ function sampleBlock(block: readonly SampleReading[], excused: boolean): Record<
   };
 }
 
-/** Sums of every part, and the values of the paid blocks in time order (`course`), each by its deepest check. */
+/**
+ * Computes the sums of every part, and `course`: the values of the blocks with paid rows in time order, each the mean
+ * of the outcome check if the block has one, else of the delivery check.
+ */
 function sumBlocks(blocks: readonly SampleReading[][]): Pick<Sums, "parts" | "course" | "walled"> {
   const { excused, walled } = excuseWalls(blocks);
   const blockSamples = blocks.map((block) => sampleBlock(block, excused.has(block)));

@@ -19,15 +19,15 @@ export interface RelatedFlags {
 }
 
 /**
- * The table of endpoints that took money, searched by payee and by registrable domain. It is the only way in which one
- * endpoint affects another's card.
+ * The table of endpoints that took money without an answer, searched by payee and by registrable domain. One endpoint
+ * affects the card of another only through this table.
  */
 export class RelatedParties {
   readonly #capsByPayee = new Map<string, Set<string>>();
   readonly #capsByDomain = new Map<string, Set<string>>();
   /**
-   * sha256 over the lines {cap, domain, pay_to} in RFC 8785 form, each followed by a newline, ascending by cap. A run
-   * names it.
+   * sha256 over the lines {cap, domain, pay_to} in RFC 8785 form, each followed by a newline, ascending by cap. The
+   * header of a run contains it.
    */
   readonly sha256: string;
 
@@ -78,5 +78,7 @@ function hasOtherCap(caps: ReadonlyMap<string, ReadonlySet<string>>, key: string
   return capsOfKey !== undefined && capsOfKey.size > (capsOfKey.has(cap) ? 1 : 0);
 }
 
-/** Hash of the empty table, which every run before the first theft names. No file and no leaf contains this table. */
+/**
+ * Hash of the empty table, which runs contain until the first theft. No file and no leaf is published for this table.
+ */
 export const NO_RELATED_PARTIES_SHA256 = new RelatedParties([]).sha256;

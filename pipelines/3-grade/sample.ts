@@ -27,7 +27,7 @@ export interface Sample {
   pay_to: string | null;
 }
 
-/** Compares for ascending record ids, which are ASCII, so that their bytes are in the order of their characters. */
+/** Orders samples by record id, ascending. Ids are ASCII, so their characters and their bytes have one order. */
 export const compareIds = (a: Pick<Sample, "obs_id">, b: Pick<Sample, "obs_id">): number =>
   a.obs_id < b.obs_id ? -1 : a.obs_id > b.obs_id ? 1 : 0;
 
@@ -75,7 +75,7 @@ export interface SampleReading {
   delivery: number | null;
   outcome: number | null;
   schema_ok: boolean | null;
-  /** Latency, ms; null without an answer, which liveness counts. */
+  /** Latency, ms; null if there was no answer, since liveness already counts that. */
   ms: number | null;
   price: number | null;
 }

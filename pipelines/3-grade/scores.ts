@@ -24,8 +24,9 @@ const EPSILON = 1e-9;
 
 /**
  * Finds the 95th percentile of one stratum and its bounds as order statistics. Each row weighs 1/(rows of its block),
- * so that every block weighs 1.
- * @param rows [block, ms] in any order @returns null where there are too few blocks for a bound
+ * so that every block (six hours) weighs 1.
+ * @param rows [block, ms] in any order
+ * @returns null where there are too few blocks for a bound
  */
 export function p95(rows: readonly (readonly [block: number, ms: number])[]): Stratum | null {
   const rowsInBlock = new Map<number, number>();
@@ -52,14 +53,14 @@ export function p95(rows: readonly (readonly [block: number, ms: number])[]): St
 
 const { tolerance, zero_at_ratio, baseline_days } = params.price;
 
-/** Scores a day whose highest price is r times the lowest price of the days before. */
+/** Scores a day whose highest price is r times the lowest price of the 14 days before. */
 const priceScore = (r: number): number => (r <= tolerance ? 1 : Math.max(0, 1 - Math.log(r) / Math.log(zero_at_ratio)));
 
 /**
- * Price stability over UTC days (verification-method.md section 1). A day is a sample if the days before it have a
- * price.
- * @param quotes day number -> prices above 0 of that day @returns number of days that are a sample, and the sum of
- * their scores
+ * Price stability over UTC days (verification-method.md section 1). A day with a price is a sample if one of the 14
+ * days before it has a price too.
+ * @param quotes day number -> prices above 0 of that day
+ * @returns number of days that are a sample, and the sum of their scores
  */
 export function priceStability(quotes: ReadonlyMap<number, readonly number[]>): { w: number; s: number } {
   let w = 0;

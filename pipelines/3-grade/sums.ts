@@ -11,12 +11,15 @@ export type PartName = (typeof PARTS)[number];
 
 /** The sums of one part over its blocks, from which its bounds are computed. */
 export interface PartSums {
-  /** Sum of the weights, and of the weighted successes, 6 decimals. */
+  /** Sum of the blocks' weights, 6 decimals. */
   w: number;
+  /** Sum of the blocks' weights times their values (successes), 6 decimals. */
   s: number;
-  /** Number of blocks, of bad blocks, and of runs of bad blocks. */
+  /** Number of blocks (six hours UTC) that have a value. */
   m: number;
+  /** Number of bad blocks: those with a value below 0.5. */
   bad: number;
+  /** Number of runs of consecutive bad blocks. */
   starts: number;
 }
 
@@ -41,14 +44,17 @@ export interface Sums {
   latency: { free: Stratum | null; paid: Stratum | null };
   /** Number of days that are a price sample, and the sum of their scores, 6 decimals. */
   price: { w: number; s: number };
-  /** Values of the paid blocks in time order, each by its deepest check. */
+  /**
+   * Values of the paid blocks in time order, each the mean of the outcome check if the block has one, else of the
+   * delivery check.
+   */
   course: number[];
   /**
    * Payments of ours that settled, got no answer and were not paid back: number of blocks and of calls, sum of prices,
    * time of the newest.
    */
   theft: { blocks: number; calls: number; sum: number; last: number } | null;
-  /** Time of the first such payment that is too recent to count as theft. */
+  /** Time of the first payment that would be a theft but is not old enough to count as one; null if there is none. */
   pendingFirst: number | null;
   refunds: number;
   /**
@@ -64,15 +70,14 @@ export interface Sums {
   paidFirst: number | null;
   paidLast: number | null;
   liveLast: number | null;
-  /** Did the newest answer agree with the seller's own listing? */
+  /** Did the newest answer that was compared with the seller's own listing agree with it? null if none was compared. */
   honestNow: boolean | null;
+  /** Newest price that a 402 asked, and highest price of a payment that settled. */
   priceNow: number | null;
   priceTested: number | null;
-  /**
-   * Is there a wall (bot check, 403, 429) that was not excused? `unconfirmed`: is there a published call that waits for
-   * its re-tests?
-   */
+  /** Is there a wall (bot check, 403, 429) that was not excused? */
   walled: boolean;
+  /** Is there a call that a buyer published and that still waits for its re-tests? */
   unconfirmed: boolean;
   payToChanged: boolean;
   dynamicPrice: boolean;

@@ -225,8 +225,8 @@ function describeFigures(
 }
 
 /**
- * The parts of `why` that a run knows (verification-method.md section 8). @param version of our checks, which
- * determines some words (record/card)
+ * The parts of the sentence `why` that a grading run can compute (verification-method.md section 8).
+ * @param version version of our checks, which determines some words (record/card)
  */
 export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, version: string): WhyParts => ({
   causes: listCauses(grade, sums, figures, version),
@@ -234,7 +234,10 @@ export const whyParts = (grade: Grade, sums: Sums, figures: Figures, now: Date, 
   figures: describeFigures(grade, sums),
 });
 
-/** The parts of `why` for a card without a row. @param emptied true where a correction withdrew all rows */
+/**
+ * The parts of `why` for the card of an endpoint without an observation that counts.
+ * @param emptied true if a correction withdrew all observations
+ */
 export const emptyWhy = (emptied: boolean): WhyParts => ({
   causes: [],
   unrated: emptied
@@ -245,7 +248,7 @@ export const emptyWhy = (emptied: boolean): WhyParts => ({
 
 /** What the sentence of a published card is made from. */
 export interface PublishedLetter {
-  /** The letter after the hold. */
+  /** The letter after the hold (hold.ts). */
   band: Band;
   /** The letter before the hold, where it differs. The causes belong to this letter. */
   rawBand?: Band;

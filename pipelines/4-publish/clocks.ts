@@ -3,13 +3,18 @@ import { Failure } from "../../infra/errors.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
-/** Time of the chain's newest block, and whether blocks have a fixed pace (only then does an old block show an error). */
+/**
+ * Time of the newest block of the chain that we pay on. `fixedBlockTime`: the chain makes blocks at a fixed pace.
+ * Only then does an old newest block show that a clock is wrong.
+ */
 export interface ChainTime {
   newest: Date;
   fixedBlockTime: boolean;
 }
 
-/** Returns a function that reads the time of the chain's newest block; it gives null when the node does not answer. */
+/**
+ * Returns a function that reads the time of the chain's newest block, or returns null when the node does not answer.
+ */
 export const chainTimeReader =
   (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
     try {
@@ -22,7 +27,7 @@ export const chainTimeReader =
     }
   };
 
-/** Our clock cannot be right, so nothing is published: a time once in the log stays there. */
+/** This machine's clock must be wrong, so nothing is published: a wrong time in the log could not be removed. */
 export class ClockRefused extends Failure {
   constructor(reason: string) {
     super("failed", `not publishing: ${reason}`);
@@ -37,9 +42,9 @@ export interface Clocks {
 }
 
 /**
- * Returns the time of the next publication, which is never before that of the last one. A simulated clock may go back
- * after a crash; then the time of the last generation is used.
- * @throws ClockRefused when a real clock is behind the last generation.
+ * Returns the time of the next publication: now, and never before the time of `generation`, the last extension of the
+ * log. A simulated clock may go back after a crash; then the time of `generation` is returned.
+ * @throws ClockRefused when a real clock is behind the time of `generation`.
  */
 export function publicationTime({ clock }: Clocks, generation: { at: string } | null): Date {
   const now = clock.now();
@@ -49,7 +54,10 @@ export function publicationTime({ clock }: Clocks, generation: { at: string } | 
   throw new ClockRefused(`our clock says ${now.toISOString()}, the last generation was at ${lastTime.toISOString()}`);
 }
 
-/** Compares `publishAt`, a real time, with the chain. @throws ClockRefused when the newest block is more than 30 s off */
+/**
+ * Compares `publishAt` with the time of the chain's newest block. Does nothing in simulated time.
+ * @throws ClockRefused when the block is over 30 s ahead or, on a chain with a fixed block time, over 30 s behind
+ */
 export async function compareWithChain({ clock, chainTime }: Clocks, publishAt: Date): Promise<void> {
   const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;

@@ -17,15 +17,18 @@ import {
 } from "./recover.ts";
 import { publishCheckpoint } from "./tree-head.ts";
 
-/** A run (one result of grading) that was taken whole. The generation records it with the root that it led to. */
+/**
+ * A run (the result of one grading) of which every line was handled. A generation (the private object that records
+ * one extension of the log) stores these members beside the new root.
+ */
 export interface TakenRun {
   run: number;
   log: string;
   positions: Generation["positions"];
 }
 /**
- * The published state that a planner decides on. A planner may use nothing else, since it is called again after a lost
- * race.
+ * All that a planner may base its decision on: everything published, the newest generation, and the time of the
+ * publication. When another publisher extends the log first, the planner is called again with the new state.
  */
 export interface PublishedState {
   fold: PublishedFold;
@@ -36,19 +39,23 @@ export interface Plan {
   groups: readonly Group[];
   taken?: TakenRun;
 }
-/** Decides which leaves to publish. This process publishes nothing else until the planner has returned. */
+/**
+ * Decides which leaves (entries of the log) to publish. This process publishes nothing else until the planner has
+ * returned.
+ */
 export type Planner = (before: PublishedState) => Plan | Promise<Plan>;
 export interface CommitResult {
   /** Leaves that were published by this call. */
   leaves: number;
-  /** Groups that can never be published, with the reason. */
+  /** Errors of invalid drafts. The group of such a draft was left out whole and can never be published. */
   refused: BadLeaf[];
 }
 
 /**
- * The only code that extends the log, in the order of publication.md: stage the leaves, win the generation, write
- * tiles, checkpoint and hints. After any error it drops its state in memory, and the next call starts from the highest
- * generation in the store, as after a crash.
+ * The only code that extends the log, in the order of publication.md: store the new leaves in the private store, win
+ * the generation (create its numbered private object before another publisher does), write tiles, checkpoint and
+ * hints (unsigned objects that name the newest index and keys document). After any error it drops the tree in memory,
+ * and the next call starts from the highest generation in the store, as after a crash.
  */
 export class Committer {
   #fold = new PublishedFold();
@@ -59,12 +66,12 @@ export class Committer {
 
   constructor(private readonly options: CommitterOptions) {}
 
-  /** The state of everything published. Read it between calls; it changes in place. */
+  /** The state computed from all published leaves. Calls change this object, so use it only between them. */
   get fold(): PublishedFold {
     return this.#fold;
   }
 
-  /** Reads the state that all publishers have published. If the highest generation is unfinished, finishes it first. */
+  /** Reads everything that any publisher has published. If the highest generation is unfinished, finishes it first. */
   readState(): Promise<PublishedState> {
     return this.#runExclusive(async () => {
       await this.#forgetIfBehind();
@@ -74,8 +81,8 @@ export class Committer {
   }
 
   /**
-   * Publishes the leaves that `plan` returns, in one generation. After a lost race `plan` is called again with the new
-   * state.
+   * Publishes the leaves that `plan` returns, in one generation. When another publisher wins that generation, `plan`
+   * is called again with the new state.
    */
   commit(plan: Planner): Promise<CommitResult> {
     return this.#runExclusive(async () => {
@@ -93,12 +100,15 @@ export class Committer {
     });
   }
 
-  /** Signs the newest head again, so that readers see that the log is alive. Does nothing for an empty log. */
+  /**
+   * Signs the newest checkpoint again with the present time, so that readers see that the log is alive. Does nothing
+   * for an empty log.
+   */
   refresh(): Promise<void> {
     return this.#runExclusive(async () => {
       const wasBehind = await this.#forgetIfBehind();
       const { generation } = await this.#loadState();
-      // The checkpoint is new already: the winner of that generation or our recovery has just signed it.
+      // Another publisher had extended the log. Its checkpoint was signed just now, by that publisher or in #loadState.
       if (wasBehind || !generation) return;
       const publishAt = publicationTime(this.options, generation);
       await compareWithChain(this.options, publishAt);
@@ -109,7 +119,10 @@ export class Committer {
     });
   }
 
-  /** Forgets the tree in memory when another publisher has extended the log since. @returns whether it has */
+  /**
+   * Drops the tree in memory when another publisher has extended the log since it was read.
+   * @returns true if it was dropped
+   */
   async #forgetIfBehind(): Promise<boolean> {
     if (!this.#liveLog) return false;
     const knownGeneration = this.#liveLog.generation?.n ?? -1;
@@ -119,8 +132,8 @@ export class Committer {
   }
 
   /**
-   * Folds what other publishers have published and writes nothing, so that a standby publisher has little left to read when
-   * it takes over. The consistency of the tree is checked then.
+   * Applies the leaves that other publishers have published to the fold, and writes nothing, so that a standby
+   * publisher has little left to read when it takes over. Only at the takeover is the tree checked for consistency.
    */
   follow(): Promise<void> {
     return this.#runExclusive(async () => {
@@ -129,7 +142,10 @@ export class Committer {
     });
   }
 
-  /** Runs one piece of work at a time. After an error the state in memory is dropped and read from the stores again. */
+  /**
+   * Runs `work` after all earlier work has ended. If it fails, drops the tree in memory; the next work reads it from
+   * the stores.
+   */
   #runExclusive<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#queue.then(async () => {
       try {
@@ -189,7 +205,7 @@ export class Committer {
       this.#liveLog = { ...growth.live, generation };
       await writeHints(this.options.publicStore, this.#fold, this.#hintedLeaves);
     } else {
-      // Another publisher has finished this generation and extended the log: our leaves are in it.
+      // Another publisher has finished this generation and extended the log further. Our leaves are published.
       this.#liveLog = null;
     }
     this.#setGauges({ ...growth.live, generation });
@@ -211,7 +227,9 @@ export class Committer {
     return this.#liveLog;
   }
 
-  /** Sets the gauges of tree size and last publication, also right after a start. */
+  /**
+   * Sets the metrics of tree size and last publication. Called after a start too, before this process has published.
+   */
   #setGauges({ tree, generation }: LiveLog): void {
     const { metrics } = this.options;
     metrics.gauge("touchstone_tree_size", tree.size);

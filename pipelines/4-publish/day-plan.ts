@@ -10,8 +10,9 @@ import type { Publisher } from "./publisher.ts";
 const saltKey = (day: string): string => `salts/${day}`;
 
 /**
- * The salt of a UTC day (verification-method.md section 5): 32 random bytes, drawn once and kept in the private store. Two
- * planners may draw one at the same time; the first that is stored is used by all, so a plan can be made again.
+ * Reads the salt of a UTC day, or creates it: 32 random bytes, from which block, minute and wallet of the day's calls
+ * are derived (verification-method.md section 5). Two planners may each create one at the same time; both then use
+ * the one that was stored first, so that a repeated planning gives an equal plan.
  */
 export async function readOrCreateSalt(privateStore: Store, day: string): Promise<Buffer> {
   const storedSalt = await privateStore.get(saltKey(day), { maxBytes: 32 });
@@ -24,10 +25,13 @@ export async function readOrCreateSalt(privateStore: Store, day: string): Promis
   return Buffer.from(otherSalt.bytes);
 }
 
-/** The commitment to a day's salt that is published before the day: its sha256, hex. */
+/** The sha256 (hex) of a day's salt, which is published before the day and so fixes the salt. */
 export const saltHash = (salt: Uint8Array): string => sha256hex(salt);
 
-/** The salt of a day that is over, for the schedule leaf that reveals it; null when that day was never planned. */
+/**
+ * Reads the salt of a past day, for the schedule leaf (log entry) that reveals it; null when that day was never
+ * planned.
+ */
 async function saltToReveal(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
   const storedSalt = await privateStore.get(saltKey(day), { maxBytes: 32 });
   return storedSalt && { day, salt: Buffer.from(storedSalt.bytes).toString("hex") };
@@ -38,10 +42,12 @@ export const planKey = (day: string): string => `plans/${day}.json`;
 
 const PlanWithUncheckedLines = DayPlan.extend({ lines: z.array(z.unknown()) });
 
-/** Lines that are checked (in a few milliseconds) before other work of the process gets its turn. */
+/**
+ * Lines of a plan that are checked in one go, in a few milliseconds, before other work of the process gets its turn.
+ */
 const LINES_PER_TURN = 64;
 
-/** Reads the stored plan of a day; null before it was drawn. @throws ZodError when the object is not a plan */
+/** Reads the stored plan of a day; null before it was made. @throws ZodError when the object is not a plan */
 export async function readPlan(privateStore: Pick<Store, "get">, day: string): Promise<DayPlan | null> {
   const storedPlan = await privateStore.get(planKey(day));
   if (!storedPlan) return null;
@@ -57,19 +63,19 @@ export interface PlanPublishing {
   now: Date;
 }
 
-/** Publishes the commitment to a plan, and reveals the salts of days that are over, unless the log has them already. */
+/** Publishes the hashes of a plan, and reveals the salts of past days, unless the log has them already. */
 export async function publishPlan({ privateStore, publisher, now }: PlanPublishing, plan: DayPlan): Promise<void> {
   const { day, salt_hash, covered_root } = plan;
   const coveredLines = plan.lines.filter((line) => line.covered).length;
   const leaf = { day, salt_hash, covered_root, covered: coveredLines };
-  // A plan that is committed the evening before reveals no salt, since the day before it is not over. It is published again
-  // on its own day, with the salt.
+  // A plan may be published on the evening before its day. No salt is revealed then, since that evening's day is not
+  // over. On its own day the plan is published again, with the salt.
   const saltsOfPastDays = now < dayStart(day) ? [] : await saltsToReveal(privateStore, publisher, day);
   if (saltsOfPastDays.length === 0) await publisher.publishSchedule(leaf);
   for (const pastSalt of saltsOfPastDays) await publisher.publishSchedule({ ...leaf, opens: pastSalt });
 }
 
-/** The salts of past days that were not revealed yet, which includes days after which no publisher ran. */
+/** Reads the salts of past days that the log does not reveal yet, including days after which no publisher ran. */
 async function saltsToReveal(
   privateStore: Store,
   publisher: Publisher,

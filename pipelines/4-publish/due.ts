@@ -4,18 +4,24 @@ import { addDays } from "../record/time.ts";
 import { holdOf } from "./letters.ts";
 import { MomentIndex } from "./moments.ts";
 
-/** Days after which a card is signed again although nothing changed (verification-method.md section 6). */
+/**
+ * Days after which a card (an endpoint's signed grade) is signed again although nothing changed
+ * (verification-method.md section 6).
+ */
 const WEEKLY_DAYS = 7;
 
-/** First UTC day on which the headline letter may rise because its hold ends; null when no hold applies. */
+/**
+ * First UTC day on which the headline letter (that of the endpoint's main card) may rise because its hold ends; null
+ * when no hold applies. A hold publishes the worst letter of the last 14 days.
+ */
 export function holdEndOf(cap: PublishedCap, today: string): string | null {
   const headline = headlineOf(cap);
   if (!headline || headline.band === headline.raw_band) return null;
-  // The letter that caused the hold may have left the window today; then the hold is over.
+  // If the letter that caused the hold has left the 14 days today, the hold is over.
   return holdOf(cap, cap.corrections, today, headline.raw_band).heldUntil ?? today;
 }
 
-/** Must the endpoint be graded on this UTC day although no new record came in? */
+/** Returns whether the endpoint must be graded on this UTC day although no new record of it arrived. */
 function isDue(cap: PublishedCap, today: string): boolean {
   if (cap.cards.length === 0) return false;
   if (addDays(cap.day, WEEKLY_DAYS) <= today) return true;
@@ -32,9 +38,10 @@ function nextDueDay(cap: PublishedCap, today: string): string | null {
 }
 
 /**
- * Finds the endpoints that must be graded on a UTC day although no record came in: for the weekly card, or because a hold
- * ends. The grader itself handles `due_at` times of runs, and changes that wait because a card was published that day. The
- * cost of a call grows with the due endpoints and with those published since the last call, not with all endpoints.
+ * Finds the endpoints that must be graded on a UTC day although no record of them arrived: because their weekly card
+ * is due, or because a hold ends. The grader itself finds endpoints whose `due_at` (a time at which a grade changes
+ * without records) has passed, and changes that wait because a card was already published that day. The cost of a
+ * call grows with the due endpoints and with those published since the last call, not with all endpoints.
  */
 export class DueDays {
   readonly #fold: PublishedFold;
@@ -50,7 +57,8 @@ export class DueDays {
   findDueEndpoints(today: string): string[] {
     for (const name of this.#changedEndpoints) {
       const cap = this.#fold.caps.get(name)!;
-      // Counted from the card's own day, since a caller may ask for an earlier day than before.
+      // Computed from the day of the newest cards, not from `today`, since a caller may pass an earlier day than
+      // before.
       this.#nextDueDays.set(name, nextDueDay(cap, cap.day));
     }
     this.#changedEndpoints.clear();

@@ -4,17 +4,22 @@ import type { Draft } from "./leaves.ts";
 
 export type EvidenceDraft = Draft & { kind: "evidence" };
 
-/** The evidence files of one close of a UTC day. They become neighbours in the log; all are published or none. */
+/**
+ * One close of a UTC day: the evidence files that hold its records. They become neighbours in the log; all are
+ * published or none.
+ */
 export interface DayClose {
   day: string;
-  /** 0 for the first close of the day; records that came late make a further close. */
+  /**
+   * 0 for the first close of the day. Records that arrive later are published in a further close, with the next number.
+   */
   close: number;
   drafts: readonly EvidenceDraft[];
 }
 
 /**
- * Returns the leaves of these closes, or none when another publisher has closed one of the days meanwhile: its files
- * hold the same rows as ours.
+ * Returns the leaves (log entries) of these closes, or none when one of the days cannot be closed with this number
+ * any more: another publisher has closed it meanwhile, with files of equal rows.
  */
 export function planDayCloses({ fold }: PublishedState, closes: readonly DayClose[]): Plan {
   const { evidence } = fold;
@@ -29,7 +34,7 @@ export function planDayCloses({ fold }: PublishedState, closes: readonly DayClos
 
 export type ArchiveDraft = Draft & { kind: "archive" };
 
-/** Archive files of one subject and UTC day to be published. */
+/** Archive files of one subject (a kind of row, such as `liveness_probes`) and UTC day, to be published. */
 export interface Filing {
   subject: ArchiveSubject;
   day: string;
@@ -39,8 +44,8 @@ export interface Filing {
 }
 
 /**
- * Returns the leaves of these files. A subject and day that another publisher has filed since the files were made are left
- * out: both may hold the same rows, and no reader may see a row twice.
+ * Returns the leaves (log entries) of these files. Left out are the files of a subject and day for which another
+ * publisher has published files since ours were made: both may hold equal rows, and no reader may see a row twice.
  */
 export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
   const currentFilings = filings.filter(

@@ -9,8 +9,9 @@ import { decodeEntries, encodeEntries } from "../../infra/tree/bundle.ts";
 
 /**
  * A generation is one extension of the log. A publisher wins generation n by creating the private object
- * `generation/<20-digit n>`. It holds the new root together with the positions of the input, so that a replay neither
- * loses nor repeats input. Numbers start at 0 without gaps, and generations are never deleted.
+ * `generation/<20-digit n>`, which only one can do. The object holds the new root and the event-log offsets up to
+ * which the published grades were computed, so that after a crash no record is skipped or used twice. Numbers start
+ * at 0 without gaps, and generations are never deleted.
  */
 const TreeHead = z.strictObject({ size: z.int().min(0), root: Sha256Hex });
 const Positions = z.record(z.string(), z.record(z.string(), z.int()));
@@ -19,19 +20,24 @@ export const Generation = z.strictObject({
   n: z.int().min(0),
   old: TreeHead,
   new: TreeHead,
-  /** Private object with exactly the new leaves. */
+  /** Key of the private object that holds the new leaves and nothing else. */
   staging: z.string(),
-  /** Number of the newest run that was taken whole, null before the first. The next run to take has the next number. */
+  /**
+   * Number of the newest run (the result of one grading) of which every line was handled; null before the first. The
+   * next run to publish has the next number.
+   */
   run: z.int().nullable(),
   /** Id of the event log that `positions` refers to, null before the first run. */
   log: z.string().nullable(),
-  /** {topic: {partition: next offset}} of the runs that were taken whole. */
+  /** {topic: {partition: next offset}}: how far the runs up to `run` have read the event log. */
   positions: Positions,
+  /** Name of the process that won this generation. */
   writer: z.string(),
+  /** Time of the publication, RFC 3339. */
   at: z.string(),
   /**
-   * sha256 of the RFC 8785 bytes of all other members. It protects the positions, in which a flipped bit would make the
-   * publisher skip input. Generations from before this member was introduced lack it.
+   * sha256 of the RFC 8785 bytes of all other members. It protects the positions, in which a flipped bit would make
+   * the publisher skip records. Generations that were written before this member was introduced lack it.
    */
   sha256: z.string().optional(),
 });
@@ -76,15 +82,18 @@ const digestOf = (generation: Generation): string => sha256hex(canonicalBytes(ge
 export const generationBytes = (generation: Generation): Buffer =>
   canonicalBytes({ ...generation, sha256: digestOf(generation) });
 
-/** Number of the highest generation at or after `knownGeneration` (-1: none is known); -1 when there is none. */
+/**
+ * Finds the number of the highest generation, searching upwards from `knownGeneration`, which exists (-1: none is
+ * known). Returns -1 when there is no generation.
+ */
 export const highestGeneration = (store: Pick<Store, "head">, knownGeneration: number): Promise<number> =>
   highestNumbered(store, "generation", knownGeneration);
 
 /**
  * Creates the object of `generation`. If the store's answer is lost, reads the object back: if it holds our bytes, we
  * have won.
- * @returns false when another writer has this number
- * @throws what the store throws when the outcome is not known; the next recovery reads it
+ * @returns false when another publisher has created this number
+ * @throws what the store throws when it is not known whether the object was created; the next recovery finds out
  */
 export async function winGeneration(store: Store, generation: Generation): Promise<boolean> {
   const key = generationKey(generation.n);

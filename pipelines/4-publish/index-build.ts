@@ -12,14 +12,16 @@ import type { IndexLeaf } from "../record/leaf.ts";
 import type { Draft } from "./leaves.ts";
 import { contentHashOf, PublicConflict, putPublic } from "./writes.ts";
 
-/** Shards that are written at the same time, which bounds the memory for an index of any size. */
+/**
+ * Shards (files of index lines) that are written at the same time, which bounds the memory for an index of any size.
+ */
 const SHARDS_AT_ONCE = 8;
 /** Endpoints that are counted or assigned to shards (in a few milliseconds) before other work gets its turn. */
 const ENDPOINTS_PER_TURN = 1_024;
-/** Lines that are printed (in a few milliseconds) before other work of the process gets its turn. */
+/** Index lines that are formatted in one go, in a few milliseconds, before other work of the process gets its turn. */
 const LINES_PER_TURN = 256;
 
-/** A shard as the list names it. */
+/** Entry of a shard in the signed list of the index. */
 interface NamedShard {
   sha256: string;
   lines: number;
@@ -41,13 +43,14 @@ export async function writeIndex(
   giveTurn: YieldToOthers = createYielder(),
 ): Promise<Draft | null> {
   if (fold.size === 0 || fold.index?.tree_size === fold.size) return null;
-  // Read before the first pause, since the fold may change during pauses.
+  // Read before the first pause, since publications may change `fold` during pauses.
   const { size: tree_size, newest } = fold;
   const snapshot = new IndexSnapshot(fold);
   try {
     const { bits, lines, members: capsByShard } = await groupByShard(snapshot, giveTurn);
     const shards = await writeShards(store, snapshot, capsByShard, giveTurn);
-    // A signature is verified at the time of the newest leaf below (publication.md, Exact forms).
+    // `computed_at` is the time of the newest leaf: the signing key must have been valid then (publication.md, Exact
+    // forms).
     const list = { schema: "svc.index.v1", tree_size, computed_at: newest, lines, bits, shards };
     const bytes = canonicalBytes(signObject(cardSigner, list), { published: true });
     const key = indexKey(tree_size);
@@ -59,7 +62,9 @@ export async function writeIndex(
   }
 }
 
-/** Groups the listed endpoints by shard. They are counted first, since the number of shards depends on their number. */
+/**
+ * Groups the listed endpoints by shard. It counts the endpoints first, since the number of shards depends on the count.
+ */
 async function groupByShard(
   snapshot: IndexSnapshot,
   giveTurn: YieldToOthers,
@@ -96,7 +101,10 @@ async function writeShards(
   return shards;
 }
 
-/** Writes the lines as one Parquet file, in the order of the shards. @returns key, hash and size for the index's leaf */
+/**
+ * Writes the index lines as one Parquet file, in the order of the shards.
+ * @returns key, hash and size for the index's leaf
+ */
 async function writeTable(
   store: Store,
   snapshot: IndexSnapshot,
@@ -126,7 +134,7 @@ async function writeShard(
   await forEachYielding(entries, LINES_PER_TURN, (entry) => buffer.add(`${lineText(entry)}\n`), giveTurn);
   const sha256 = sha256hex(buffer.bytes);
   const key = shardKey(sha256);
-  // The key is the hash of the unpacked bytes: compressors differ between versions.
+  // The key is the hash of the uncompressed bytes, since versions of zstd compress differently.
   const hasSameContent = async (storedBytes: Uint8Array): Promise<boolean> =>
     (await contentHashOf(storedBytes)) === sha256;
   const storedShard = await store.get(key);
@@ -137,8 +145,8 @@ async function writeShard(
 }
 
 /**
- * A snapshot of the index entries while the fold changes. It copies an entry just before the entry changes, so nothing
- * has to be copied at the beginning.
+ * The index entries as they were when the snapshot was made, while the published state goes on changing. An entry is
+ * copied just before it changes for the first time, so nothing has to be copied at the beginning.
  */
 class IndexSnapshot {
   readonly #entriesBeforeChange = new Map<string, IndexEntry | null>();
@@ -153,7 +161,7 @@ class IndexSnapshot {
     });
   }
 
-  /** All endpoints of the fold. Those that were added after the snapshot have no entry. */
+  /** All endpoints of the fold. For those that were added after the snapshot, {@link entryOf} returns null. */
   caps(): Iterable<PublishedCap> {
     return this.fold.caps.values();
   }
@@ -165,7 +173,7 @@ class IndexSnapshot {
   }
 }
 
-/** Initial size of a buffer, bytes. */
+/** Initial size of a {@link TextBuffer}, bytes. */
 const INITIAL_BYTES = 512 * 1024;
 
 /**

@@ -12,7 +12,10 @@ import { keysKey } from "../published/objects.ts";
 import type { Draft } from "./leaves.ts";
 import { putPublic } from "./writes.ts";
 
-/** Reads the newest published keys document; null before the first. @throws when it does not match its leaf */
+/**
+ * Reads the newest published keys document; null before the first.
+ * @throws when it is missing or its hash is not that in its leaf
+ */
 export async function readNewestKeys(store: Store, { keys }: PublishedFold): Promise<KeysDocument | null> {
   if (!keys) return null;
   const document = await readKeys(store, keys);
@@ -21,8 +24,8 @@ export async function readNewestKeys(store: Store, { keys }: PublishedFold): Pro
 }
 
 /**
- * The signing keys. `cards` signs cards and index lists; `log` and `witness` sign the checkpoint; `retired` were
- * replaced.
+ * The signing keys. `cards` signs cards (endpoints' grades) and index lists; `log` and `witness` sign the checkpoint.
+ * `retired` holds keys that these have replaced.
  */
 export interface PublisherSigners {
   cards: Signer;
@@ -31,7 +34,10 @@ export interface PublisherSigners {
   retired?: readonly RetiredKey[];
 }
 
-/** The cards key of ours that the newest document names; after a rotation this is the replaced key. */
+/**
+ * Returns our cards key that the previous keys document lists: the present key or, right after a rotation, the one
+ * before.
+ */
 export function previousSignerOf(
   previousDocument: KeysDocument | null,
   { cards, retired = [] }: PublisherSigners,
@@ -41,8 +47,8 @@ export function previousSignerOf(
 }
 
 /**
- * Checks that no published key is removed and that no published retirement is postponed.
- * @throws Failure for an older keyring, as that of a process that was paused during a rotation
+ * Checks that no published key is missing from our keyring and that no published retirement is postponed by it.
+ * @throws Failure for a keyring that is older than the document, as in a process that was paused during a rotation
  */
 function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
   const outdatedKeyring = (kid: string, reason: string) =>
@@ -58,7 +64,8 @@ function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
 
 /**
  * Writes the next keys document if the keys differ from the newest published document.
- * @param signer the cards key of document n - 1 (for document 0 its own), so that each document certifies the next
+ * @param signer a cards key that document n - 1 lists, so that each document certifies the next; for document 0 a key
+ * that it lists itself
  * @returns the leaf to publish, or null when nothing changed.
  */
 export async function writeKeys(
@@ -86,8 +93,8 @@ export async function writeKeys(
   };
   const key = keysKey(n);
   let bytes: Uint8Array = canonicalBytes(signObject(signer, { ...document, keys: jwks.keys }), { published: true });
-  // A writer that died before it published its leaf may have left a document n. That one is adopted; ours, if it differs,
-  // becomes document n + 1.
+  // A process that died before it published its leaf may have left a document n. That document is used; ours, if it
+  // differs, is written as document n + 1 by the next call.
   await putPublic(store, key, bytes, (storedBytes) => {
     const storedDocument = KeysDocument.parse(parseJson(storedBytes));
     const trustedKeys = { keys: previousDocument?.keys ?? jwks.keys } as Jwks;

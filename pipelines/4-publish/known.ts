@@ -10,11 +10,11 @@ import { partitionOf } from "../record/ids.ts";
 import { BadLeaf, type Draft } from "./leaves.ts";
 
 /**
- * Returns the drafts (leaves without a position) whose content the log does not hold yet. Therefore a caller may
- * publish a fact again, after a crash or from a second machine, and the log holds it once.
+ * Returns the drafts (log entries without a position yet) whose content the log does not hold yet. Therefore a caller
+ * may publish a fact again, after a crash or from a second machine, and the log holds it once.
  */
 export function newDraftsOf(fold: PublishedFold, drafts: readonly Draft[]): Draft[] {
-  // If one call has several drafts about one subject, only the last is kept.
+  // If one call has several drafts about one subject, only the last is published.
   const bySubject = new Map<unknown, Draft>();
   for (const draft of drafts) {
     const subject = subjectOf(draft) ?? draft;
@@ -24,13 +24,19 @@ export function newDraftsOf(fold: PublishedFold, drafts: readonly Draft[]): Draf
   return [...bySubject.values()].filter((draft) => !isPublished(fold, draft));
 }
 
-/** Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`, which no source names any more. */
+/**
+ * Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`: endpoints that no source lists any
+ * more.
+ */
 export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonly string[]): Draft[] => [
   ...listed.map((listing): Draft => ({ kind: "listing", ...toListingFacts(listing) })),
   ...unlisted.map((cap): Draft => ({ kind: "delisting", capability_id: cap })),
 ];
 
-/** Names the subject of a draft: of drafts with one name only the last is published. null: the draft replaces no other. */
+/**
+ * Identifies what a draft is about: of several drafts with an equal text only the last is published. null: the draft
+ * replaces no other.
+ */
 function subjectOf(draft: Draft): string | null {
   switch (draft.kind) {
     case "listing":
@@ -70,7 +76,8 @@ function isPublished(fold: PublishedFold, draft: Draft): boolean {
         ?.corrections.some((one) => one.kind === draft.kind && correctionId(one.body) === correctionId(draft.body));
     case "schedule":
       checkSalt(fold, draft);
-      // A day that was committed the evening before is published again when the salt of the day before it can be revealed.
+      // A schedule published on the evening before its day is published again once the salt of the day before can be
+      // revealed.
       return fold.schedules.has(draft.day) && fold.schedules.get(draft.opens?.day ?? "")?.salt !== null;
     case "commitment":
       return fold.commitments.has(draft.sha256);
@@ -90,8 +97,8 @@ const isSameListing = (a: ListingFacts, b: ListingFacts): boolean =>
   canonicalText({ ...a, offers: a.offers ?? [] }) === canonicalText({ ...b, offers: b.offers ?? [] });
 
 /**
- * Checks that a revealed salt matches its published hash: a wrong salt could never be removed from the log. @throws
- * BadLeaf
+ * Checks that a revealed salt matches its published hash, since a wrong salt could never be removed from the log.
+ * @throws BadLeaf
  */
 function checkSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): void {
   const schedule = draft.opens && fold.schedules.get(draft.opens.day);
@@ -99,13 +106,16 @@ function checkSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): vo
   throw new BadLeaf(draft, `the salt does not open ${draft.opens!.day}`);
 }
 
-/** Most rows of one `kin` leaf. Forty rows with the longest payees and domains stay below {@link MAX_LEAF_BYTES}. */
+/**
+ * Most rows of one `kin` leaf (a change of the table of related parties). Forty rows with the longest payees and
+ * domains stay below {@link MAX_LEAF_BYTES}.
+ */
 const ROWS_PER_LEAF = 40;
 
 /**
- * Returns the leaves by which a run changes the table of related parties (payees and domains that took money). In the
- * partitions that the run has read, the run's rows (`thieves`) replace the table's, except rows that a later run has
- * changed.
+ * Returns the leaves by which a run (the result of one grading) changes the table of related parties (payees and
+ * domains that took money). `run.thieves` replaces the table's rows of all endpoints in the partitions that the run
+ * has read, except rows that a later run has changed.
  * @returns no leaves when the table does not change
  */
 export function relatedPartyDrafts(
@@ -153,10 +163,12 @@ interface CommitmentRow {
 }
 
 /**
- * Returns the lake's commitments that are not published yet and whose hour is over, sorted by hour and then by hash.
- * The order of the log or a more precise time could identify the payment on the chain. Published commitments are
- * removed from the lake's list, so a call reads only new commitments; after a rebuild of the lake it reads all once.
- * @param fold the published leaves, as far as this process has read them
+ * Returns the commitments in the lake (the local database) that are not published yet and whose hour is over. A
+ * commitment is the salted hash of a bought call that its buyer has not published. They are sorted by hour and then
+ * by hash, since the order of the event log or a more precise time could identify the payment on the chain. Published
+ * commitments are removed from the lake's list, so that a call reads only new ones; after a rebuild of the lake the
+ * first call reads all.
+ * @param fold the state of the published leaves that this process has read
  */
 export async function readUnpublishedCommitments(
   lake: Pick<Statements, "all" | "run">,
@@ -175,12 +187,13 @@ export async function readUnpublishedCommitments(
 
 export type ReceiptDraft = Draft & { kind: "receipt" };
 
-/** Most receipts in one run; further receipts wait for the next run. */
+/** Most receipts in one run. Further receipts wait for the next run. */
 const RECEIPTS_PER_RUN = 10_000;
 
 /**
- * Returns the lake's receipts that are not published yet. Published receipts are removed from the lake's list.
- * @param fold the published leaves, as far as this process has read them
+ * Returns the hashes of issued receipts that are in the lake's list and not published yet. Removes published ones
+ * from that list.
+ * @param fold the state of the published leaves that this process has read
  */
 export async function readUnpublishedReceipts(
   lake: Pick<Statements, "all" | "run">,

@@ -6,7 +6,9 @@ import { publishableAt } from "../record/commitment.ts";
 import { Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 
 type PositionMember = "index" | "seq" | "at";
-/** The known members of a leaf, without its position. (`Omit` would lose them, because leaves have an index signature.) */
+/**
+ * The known members of a leaf, without its position. (`Omit` would lose them, because leaves have an index signature.)
+ */
 type WithoutPosition<T> = T extends Leaf
   ? { [K in keyof T as string extends K ? never : K extends PositionMember ? never : K]: T[K] }
   : never;
@@ -15,7 +17,7 @@ type WithoutPosition<T> = T extends Leaf
  * twice. It is a symbol, so that serializers do not treat it as a member of the leaf.
  */
 export const CARD_TEXT = Symbol("RFC 8785 text of the card");
-/** A leaf before it has its position in the log. */
+/** A leaf (entry of the log) before it has its position in the log. */
 export type Draft = WithoutPosition<Leaf> & { readonly [CARD_TEXT]?: string };
 /**
  * Drafts that are published together or not at all, as neighbours: the cards of one endpoint, a correction and its
@@ -23,7 +25,10 @@ export type Draft = WithoutPosition<Leaf> & { readonly [CARD_TEXT]?: string };
  */
 export type Group = readonly Draft[];
 
-/** A draft can never become a leaf: it does not match its schema, is not canonical, or is too long. */
+/**
+ * A draft cannot become a leaf: it does not match its schema, is not canonical, is too long, or is a commitment whose
+ * hour is not over.
+ */
 export class BadLeaf extends Failure {
   constructor(draft: Draft, reason: string) {
     super("failed", `${draft.kind} leaf of ${"capability_id" in draft ? draft.capability_id : "the log"}: ${reason}`);
@@ -36,7 +41,7 @@ export interface Entry {
   bytes: Buffer;
 }
 
-/** @throws BadLeaf */
+/** Makes the leaf of a draft: adds position and time, validates it and serializes it. @throws BadLeaf */
 export function sealLeaf(draft: Draft, index: number, seq: number, publishedAt: string): Entry {
   const leaf = { ...draft, index, seq, at: publishedAt } as Leaf;
   let bytes: Buffer;
@@ -46,7 +51,8 @@ export function sealLeaf(draft: Draft, index: number, seq: number, publishedAt: 
       const issue = parsed.error.issues[0]!;
       throw new TypeError(`${issue.path.join("/") || "value"}: ${issue.message}`);
     }
-    // Another machine's clock may be ahead of ours. The draft is left out now; a later run brings it again.
+    // The machine that made this draft may have a clock ahead of ours. It is left out now; a later run contains it
+    // again.
     if (draft.kind === "commitment" && publishedAt < publishableAt(draft.moment).toISOString())
       throw new TypeError(`moment: the hour of ${draft.moment} is not over at ${publishedAt}`);
     bytes = bytesOf(leaf, draft[CARD_TEXT]);
@@ -54,7 +60,8 @@ export function sealLeaf(draft: Draft, index: number, seq: number, publishedAt: 
     throw new BadLeaf(draft, (error as Error).message);
   }
   if (bytes.length > MAX_LEAF_BYTES) throw new BadLeaf(draft, `${bytes.length} bytes, at most ${MAX_LEAF_BYTES}`);
-  // The caller does not use a grade's leaf any more. It may still change other objects, so for these a copy is parsed.
+  // A grade's draft is not changed after this call, so the leaf may share objects with it. The other drafts may be
+  // changed by their callers, so their leaf is a copy, parsed from the bytes.
   return { leaf: leaf.kind === "grade" ? leaf : (JSON.parse(bytes.toString("utf8")) as Leaf), bytes };
 }
 
@@ -63,7 +70,7 @@ function bytesOf(leaf: object, cardText: string | undefined): Buffer {
   return Buffer.from(joinHalves(canonicalHalves(leaf, "card", { published: true }), `"card":${cardText}`));
 }
 
-/** The leaves made from groups, the groups that were kept, and the drafts that were refused. */
+/** The leaves that were made from groups, the groups that they were made from, and the errors of invalid drafts. */
 export interface SealedGroups {
   entries: Entry[];
   kept: Group[];
@@ -74,8 +81,9 @@ export interface SealedGroups {
 const GROUPS_PER_TURN = 32;
 
 /**
- * Makes the leaves that follow a log of `size` leaves. `nextSeq` is the next number of each kind (0 when missing). A
- * group with a bad draft is left out whole, with the reason; the other groups take its positions.
+ * Makes the leaves that follow a log of `size` leaves. `nextSeq` maps each kind of leaf to its next sequence number
+ * (0 when missing). A group with a bad draft is left out whole and its error returned; the groups after it take its
+ * positions.
  */
 export async function sealGroups(
   groups: readonly Group[],

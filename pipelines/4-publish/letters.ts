@@ -4,10 +4,11 @@ import type { PublishedCorrection, RawLetter } from "../published/endpoint.ts";
 import type { Band } from "../record/vocabulary.ts";
 
 /**
- * Did a letter rest on the records that this correction withdrew? If it withdrew all records: yes. If it withdrew one
- * record: yes if that was observed within the letter's window and before its run. Without the record's time, the day of
- * the named grade decides; without that, every letter counts as affected. Rather too many letters are skipped than too
- * few: our fault must not hold a seller down, and the seller's other faults are still in the rows of today's letter.
+ * Returns whether a letter (published grade A to F) was computed from records that this correction withdrew. A
+ * correction of all records affects every letter. A correction of one record affects the letters whose window
+ * contains the record's time `observed_at`; without that time, the letters from the day of `grade_at` on; without
+ * either, every letter. In doubt a letter counts as affected: our fault must not hold a seller down, and the seller's
+ * other faults are still in the records of today's letter.
  */
 function restedOnWithdrawn({ day, windowStart, computedAt }: RawLetter, body: Record<string, unknown>): boolean {
   const { record_id, observed_at, grade_at } = body;
@@ -16,7 +17,10 @@ function restedOnWithdrawn({ day, windowStart, computedAt }: RawLetter, body: Re
   return typeof grade_at !== "string" || grade_at.slice(0, 10) <= day;
 }
 
-/** Did this letter rest on records that are withdrawn now? After a reinstatement the letter counts again. */
+/**
+ * Returns whether this letter was computed from withdrawn records. When a correction is reinstated (taken back), the
+ * letter counts again.
+ */
 function isVoided(letter: RawLetter, corrections: readonly PublishedCorrection[]): boolean {
   const reinstated = new Set(corrections.filter((one) => one.kind === "reinstated").map((one) => one.body.correction));
   return corrections.some(
@@ -28,7 +32,10 @@ function isVoided(letter: RawLetter, corrections: readonly PublishedCorrection[]
   );
 }
 
-/** The published headline letters in log order, for the hold; a letter that rested on withdrawn records is UNRATED. */
+/**
+ * The published headline letters (those of main cards) in log order, for the hold: the worst letter of the last 14
+ * days is published. A letter that was computed from withdrawn records is UNRATED.
+ */
 export const lettersOf = (
   cap: Pick<PublishedCap, "letters">,
   corrections: readonly PublishedCorrection[],
@@ -36,7 +43,8 @@ export const lettersOf = (
   cap.letters.map((letter) => ({ day: letter.day, band: isVoided(letter, corrections) ? "UNRATED" : letter.band }));
 
 /**
- * Computes the headline letter to publish today from the raw letters in the log and today's raw letter.
+ * Computes the headline letter to publish today from the raw letters (letters before the hold) in the log and today's
+ * raw letter.
  * @param corrections all corrections of this endpoint, including those that are published together with the letter
  */
 export const holdOf = (

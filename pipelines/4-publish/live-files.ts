@@ -1,37 +1,45 @@
-/** A written file of rows of endpoints. `liveRows` counts those of its rows that no newer file replaces. */
+/**
+ * A file that was written, with one row of each of `caps`. `liveRows` counts those of its rows that no newer file
+ * replaces.
+ */
 interface LiveFile {
   key: string;
   caps: readonly string[];
   liveRows: number;
 }
 
-/** How many files a table may have beyond the number that its rows fill; above it small files are joined. */
+/**
+ * Number of files that a table may have in addition to those that twice its rows would fill. Above it, small files
+ * are joined.
+ */
 const MAX_EXTRA_FILES = 16;
 /** How many of the smallest files are joined at a time. */
 const FILES_JOINED_AT_ONCE = 8;
-/** A table with fewer rows is not searched for replaced rows. */
+/** Up to this number of replaced rows in its files, a table's files are not rewritten. */
 const MIN_ROWS_TO_SEARCH = 4_096;
 
 /**
- * Records which rows of a table are in which of its files, in the order of writing; the newest row of an endpoint
- * counts. A file is dropped when newer files hold all of its rows. Some old rows are written again with each new file,
- * so that a reader has to read at most one and a half times the rows, in a bounded number of files. This class does no
- * I/O.
+ * Records which rows of a table are in which of its files, in the order of writing. A table has one row for each
+ * endpoint, and the row in the newest file counts. A file is dropped when newer files hold all of its rows. Some old
+ * rows are written again with each new file, so that a reader has to read at most one and a half times the rows, in a
+ * bounded number of files. This class does no I/O.
  */
 export class LiveFiles {
   readonly #newestFileByCap = new Map<string, LiveFile>();
   #files: LiveFile[] = [];
   #rowsInFiles = 0;
 
-  /** @param fileRows rows of a full file */
+  /** @param fileRows number of rows of a full file */
   constructor(private readonly fileRows: number) {}
 
-  /** Keys of the files for the view, oldest first. */
+  /**
+   * Keys of the files that the view (the object from which serving learns the files to load) has to name, oldest first.
+   */
   get keys(): string[] {
     return this.#files.map(({ key }) => key);
   }
 
-  /** Rows of the table. */
+  /** Number of rows of the table, that is of endpoints. */
   get rows(): number {
     return this.#newestFileByCap.size;
   }

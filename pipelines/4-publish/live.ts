@@ -4,7 +4,10 @@ import { edgeOf, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { TreeState } from "../../infra/tree/tiles.ts";
 import { createObjectFetch, RecordReader } from "../published/reader.ts";
 
-/** The log as its writer keeps it in memory: the tree's right edge, and the entries after the last full bundle. */
+/**
+ * The log as its writer keeps it in memory: the right edge of the Merkle tree, and the entries after the last full
+ * bundle (the file of 256 entries).
+ */
 export interface LiveTree {
   tree: TreeState;
   tail: readonly Buffer[];

@@ -11,7 +11,7 @@ export class MomentIndex {
     return this.#momentByName.size;
   }
 
-  /** Sets the moment from which the name is due, in place of an earlier one; null: never. */
+  /** Sets the time from which the name is due, in place of an earlier time; null: the name is never due. */
   set(name: string, moment: string | null): void {
     const oldMoment = this.#momentByName.get(name);
     if (oldMoment !== undefined) this.#remove(name, oldMoment);

@@ -34,17 +34,18 @@ export interface PublisherOptions {
   metrics: Metrics;
   /** Reads the newest block of the payment chain; null when no node answers. Not called in simulated time. */
   chainTime?: () => Promise<ChainTime | null>;
-  /** Names this process in the generations it wins (default: random). */
+  /** Names this process in the generations (extensions of the log) that it wins (default: a random name). */
   writer?: string;
   /** True: the record is made in simulated time, which every checkpoint states. */
   simulatedTime?: boolean;
-  /** Witnesses that are not ours (default: none). */
+  /** Witnesses (services that cosign checkpoints) that others run (default: none). */
   witnesses?: Witnesses | undefined;
 }
 
 /**
- * The only writer of the published tree. Calls run one after the other; each first finishes what a crashed publisher left.
- * Leaves that the log holds already are left out, so any call may be repeated after a failure.
+ * The only writer of the published tree. Calls run one after the other; each first finishes the publication that a
+ * crashed publisher began.
+ * Leaves (log entries) that the log holds already are left out, so any call may be repeated after a failure.
  * Errors: ClockRefused, Fork, PublicConflict, BadPrivateObject, MissingObject, Tampered, and what a store throws.
  */
 export class Publisher implements PublishedRecord {
@@ -52,8 +53,8 @@ export class Publisher implements PublishedRecord {
   readonly #committer: Committer;
   readonly #runs: RunTaker;
   /**
-   * Leaf of a new index. It is published together with the next leaves, since an index alone does not cause a
-   * publication.
+   * Draft of the leaf that names a new index. It is published together with the next leaves, since an index alone
+   * does not cause a publication.
    */
   #indexDraft: Draft | null = null;
 
@@ -86,7 +87,10 @@ export class Publisher implements PublishedRecord {
     });
   }
 
-  /** Recovers: finishes the generation of a writer that died, and reads what is published. Other calls recover too. */
+  /**
+   * Finishes the publication that a crashed publisher began, and reads everything published, as every other call does
+   * first.
+   */
   async start(): Promise<void> {
     await this.#committer.readState();
   }
@@ -96,30 +100,36 @@ export class Publisher implements PublishedRecord {
     return this.#committer.follow();
   }
 
-  /** The state of everything published. It changes in place with every publication. */
+  /** The state computed from all published leaves. It changes in place with every publication. */
   get fold(): PublishedFold {
     return this.#committer.fold;
   }
 
-  /** Returns the fold after a recovery, with what other publishers have published. */
+  /** Reads what other publishers have published, then returns the fold. */
   async current(): Promise<PublishedFold> {
     return (await this.#committer.readState()).fold;
   }
 
   /**
-   * Writes a zstd file that a leaf will name, or adopts a file with the same unpacked content. @returns the stored
-   * bytes
+   * Writes a zstd file that a leaf will name, or adopts a file with the same unpacked content.
+   * @returns the stored bytes
    */
   putEvidence(key: string, bytes: Uint8Array): Promise<Uint8Array> {
     return putPacked(this.#options.publicStore, key, bytes);
   }
 
-  /** Publishes closes of days, in order; publishes none if another publisher has closed one of the days first. */
+  /**
+   * Publishes the evidence of ended days, in order; publishes none if another publisher has closed one of the days
+   * first.
+   */
   publishDayCloses(closes: readonly DayClose[]): Promise<CommitResult> {
     return this.#commit((state) => planDayCloses(state, closes));
   }
 
-  /** Publishes archive files in one generation, without those of a day that another publisher filed meanwhile. */
+  /**
+   * Publishes archive files in one generation, except those of a subject and day that another publisher filed
+   * meanwhile.
+   */
   publishFilings(filings: readonly Filing[]): Promise<CommitResult> {
     return this.#commit((state) => planFilings(state, filings));
   }
@@ -129,13 +139,13 @@ export class Publisher implements PublishedRecord {
     return this.#commit(({ fold }) => ({ groups: newDraftsOf(fold, drafts).map((draft) => [draft]) }));
   }
 
-  /** Publishes the commitment to a day's plan, once a day; `opens` reveals the salt (hex) of a day that is over. */
+  /** Publishes the hashes of a day's plan, once a day; `opens` reveals the salt (hex) of a day that is over. */
   publishSchedule(schedule: Omit<Draft & { kind: "schedule" }, "kind">): Promise<CommitResult> {
     return this.publishLeaves([{ kind: "schedule", ...schedule }]);
   }
 
   /**
-   * Publishes the list of public keys if it changed. Its signature is by a key of ours for cards that the previous list
+   * Publishes the list of public keys if it changed. It is signed with one of our cards keys that the previous list
    * contains.
    */
   async publishKeys(jwks: Jwks): Promise<void> {
@@ -151,16 +161,16 @@ export class Publisher implements PublishedRecord {
   }
 
   /**
-   * Publishes the cards of a run that differ from the published ones, and its corrections together with the cards that
-   * follow from them. The run need not be in the store, so its lines are checked here as `readRun` checks those of the
-   * store.
+   * Publishes the cards (endpoints' grades) of a run, the result of one grading, that differ from the published ones,
+   * and its corrections together with the cards that they change. The run need not be in the store, so its lines are
+   * checked here as `readRun` checks those of a stored run.
    * @throws ZodError, or Error naming the endpoint, for an invalid line
    */
   async takeRun(run: Run): Promise<RunResult> {
     return this.#runs.take({ ...run, lines: run.lines.map(checkLine) });
   }
 
-  /** Takes, in order, every run in the private store after the last one taken. */
+  /** Publishes, in order, every run in the private store after the last one that was published. */
   takeNewRuns(onRefused?: OnRefused): Promise<RunResult[]> {
     return this.#runs.takeNew(onRefused);
   }
@@ -177,12 +187,18 @@ export class Publisher implements PublishedRecord {
     return this.#committer.refresh();
   }
 
-  /** Writes one file of a partition's volatile table. @returns its key, for the next view */
+  /**
+   * Writes one file of a partition's volatile table, which has the facts that change more often than cards.
+   * @returns its key, for the next view
+   */
   writeLiveTable(partition: number, bytes: Uint8Array): Promise<string> {
     return writeLiveTable(this.#options.publicStore, this.#options.clock, partition, bytes);
   }
 
-  /** Replaces the view that serving follows: the newest index, and these tables with the positions that they were read up to. */
+  /**
+   * Replaces the view, the object from which serving learns the files to load: the newest index, and these volatile
+   * tables with the event-log offsets up to which they were computed.
+   */
   async writeView(tables: Pick<View, "live" | "positions">): Promise<View> {
     const { fold } = await this.#committer.readState();
     const at = this.#options.clock.now().toISOString();
@@ -191,19 +207,21 @@ export class Publisher implements PublishedRecord {
     return view;
   }
 
-  /** Writes one bucket's history. @returns its key, for {@link nameHistory} */
+  /** Writes the chart data of one bucket (a fixed share of all endpoints). @returns its key, for {@link nameHistory} */
   writeHistory(bucket: number, bytes: Uint8Array): Promise<string> {
     return writeHistory(this.#options.publicStore, this.#options.clock, bucket, bytes);
   }
 
-  /** Replaces the history files that the view names. @returns false when there is no view yet */
+  /** Replaces the chart files that the view names. @returns false when there is no view yet */
   nameHistory(history: HistoryNames): Promise<boolean> {
     return nameHistory(this.#options.publicStore, history);
   }
 
   /**
-   * Deletes expired objects: partial tiles and Parquet files of indexes after 48 h, live tables after an hour.
-   * @param keysInUse live files that are in use although no view names them yet @returns how many objects were deleted
+   * Deletes expired objects: partial tiles and Parquet files of indexes after 48 h, volatile tables and chart files
+   * after an hour.
+   * @param keysInUse files under `live/` that are in use although no view names them yet
+   * @returns how many objects were deleted
    */
   async collectGarbage(keysInUse: Iterable<string> = []): Promise<number> {
     const { publicStore, clock } = this.#options;

@@ -33,29 +33,32 @@ export interface CommitterOptions {
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
-  /** Names this process in the generations it wins. */
+  /** Names this process in the generations (extensions of the log) that it wins. */
   writer: string;
   /** Reads the newest block of the chain that we pay on; called before each publication unless time is simulated. */
   chainTime?: () => Promise<ChainTime | null>;
   /** True: the record's time is simulated, and the checkpoint states that. */
   simulatedTime?: boolean;
-  /** Witnesses that are not ours. They are asked to cosign a checkpoint before it is published. */
+  /** Witnesses that others run, which cosign a checkpoint before it is published. */
   witnesses?: Witnesses | undefined;
 }
 
-/** The log from which a writer continues, and the generation that made it. */
+/**
+ * The log from which a writer continues, and its newest generation (the private object that records one extension of
+ * the log).
+ */
 export type LiveLog = LiveTree & { generation: Generation | null };
 
-/** The state that survives an error in a process, when the rest is read from the stores again. */
+/** What a process keeps after an error; everything else is read from the stores again. */
 export interface RecoverState {
-  /** Brought up to the log by {@link recover}. */
+  /** State of the published leaves. {@link recover} applies the leaves that it lacks. */
   fold: PublishedFold;
   hintedLeaves: HintedLeaves;
-  /** Number of a generation that exists, -1 for none known. */
+  /** Number of a generation that exists, from which the search for the highest begins; -1 for none known. */
   knownGeneration: number;
 }
 
-/** Generations lost in a row after which a publication gives up; other publishers are making progress then. */
+/** After losing this many generations in a row a publication gives up. Then other publishers are extending the log. */
 export const MAX_LOST_GENERATIONS = 16;
 
 export const encodeTreeHead = (tree: TreeState): Generation["new"] => ({
@@ -72,8 +75,8 @@ export const treeHeadOf = (
 });
 
 /**
- * Writes the tree and the checkpoint of a generation (steps 3 and 4 of publication.md), which this process won, or a
- * writer that died since.
+ * Writes the tree and the checkpoint of a generation (steps 3 and 4 of publication.md), which was won by this process
+ * or by one that died before it wrote them.
  * @returns false when another publisher has finished it and extended the log
  */
 export async function finishGeneration(
@@ -89,7 +92,7 @@ export async function finishGeneration(
 
 /**
  * Loads the log of the highest generation, after finishing that generation if its writer did not. Called at a start,
- * after an error and after a lost race.
+ * after an error, and after another publisher won a generation.
  * @throws BadPrivateObject, Fork, ClockRefused, MissingObject, Tampered
  */
 export async function recover(options: CommitterOptions, state: RecoverState): Promise<LiveLog> {
@@ -99,7 +102,7 @@ export async function recover(options: CommitterOptions, state: RecoverState): P
     const published = await readCheckpoint(publicStore, ownTrust(keys));
     if (n < 0 && !published) return { ...EMPTY_TREE, generation: null };
     if (n < 0) {
-      // The very first generation may have been won, and published, after we looked for generations.
+      // The very first generation may have been won, and published, between the first look for generations and now.
       if ((await highestGeneration(privateStore, -1)) >= 0) continue;
       throw new BadPrivateObject("generation/", "the public store holds a log that no generation knows");
     }
@@ -116,7 +119,7 @@ export async function recover(options: CommitterOptions, state: RecoverState): P
   throw new BadPrivateObject("generation/", "the public checkpoint stays ahead of every generation");
 }
 
-/** Applies the leaves below the public checkpoint that this fold lacks. @throws BadNote, MissingObject, Tampered */
+/** Applies the published leaves that this fold lacks. @throws BadNote, MissingObject, Tampered */
 export async function followCheckpoint({ publicStore, keys }: CommitterOptions, fold: PublishedFold): Promise<void> {
   const head = await readCheckpoint(publicStore, ownTrust(keys));
   if (head && head.size > fold.size) await fold.readNewLeaves(await RecordReader.open(publicStore, head));
@@ -138,8 +141,9 @@ async function completeGeneration(options: CommitterOptions, generation: Generat
 }
 
 /**
- * Writes everything that a checkpoint of the new size commits to: tiles, bundles, and each completed segment. All
- * objects are create-only, so repeating this, or continuing after another writer died, changes nothing.
+ * Writes everything that a checkpoint of the new size commits to: tiles, bundles of entries, and each segment (file
+ * of SEGMENT_LEAVES leaves) that is now full. Objects are only created, never replaced, so repeating this, or
+ * continuing after another writer died, changes nothing.
  */
 export async function writeTree(store: Store, { live, tiles, bundles, oldSize: from }: Growth): Promise<void> {
   const writes: (() => Promise<unknown>)[] = tiles.map(
@@ -152,7 +156,7 @@ export async function writeTree(store: Store, { live, tiles, bundles, oldSize: f
     number,
   ];
   for (let n = firstSegment; n < endSegment; n++) {
-    // Two compressors may pack one segment differently.
+    // Compared by unpacked content, since versions of zstd may compress a segment differently.
     await putPacked(store, segmentKey(n), await packSegment(store, n));
   }
 }
@@ -168,12 +172,14 @@ async function writeBundle(store: Store, n: number, entries: readonly Buffer[]):
   });
 }
 
-/** Which leaf each hint names, as far as this process knows. */
+/**
+ * By the key of each hint: index of the leaf that the stored hint names, or an older one, as far as this process knows.
+ */
 export type HintedLeaves = Map<string, number>;
 
 /**
- * Writes the hints, which name the newest index and the newest keys document. Hints are unsigned: a reader proves the named
- * leaf. A hint is written only if the stored one is older.
+ * Writes the hints, which name the leaves of the newest index and of the newest keys document. Hints are unsigned: a
+ * reader verifies the leaf itself. A hint is written only if the stored one names an older leaf.
  */
 export async function writeHints(store: Store, fold: PublishedFold, hintedLeaves: HintedLeaves): Promise<void> {
   const writeHint = async (key: string, content: { leaf: number }) => {

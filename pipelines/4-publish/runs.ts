@@ -8,7 +8,10 @@ import { TIERS } from "../record/vocabulary.ts";
 import { BadPrivateObject } from "./generation.ts";
 import type { Draft } from "./leaves.ts";
 
-/** A grade run (records.md): the changed cards that a grader found, and the log positions up to which it had read. */
+/**
+ * A grade run (records.md): the changed cards (endpoints' grades) that a grader found, and the offsets up to which it
+ * had read the event log.
+ */
 export interface Run {
   header: RunHeader;
   lines: readonly RunLine[];
@@ -24,12 +27,13 @@ const RunDraft = z.discriminatedUnion("kind", [
 ]);
 
 /**
- * Leaves besides cards that an owner's run carries, since the publisher has no lake: corrections below the run's positions,
- * listings of endpoints with news, commitments, and receipts.
+ * Leaves (log entries) other than cards that a run carries. The grader that owns the partitions reads them from its
+ * lake (local database), which the publisher does not have: corrections that the run had read, listings of endpoints
+ * with new records, commitments, and receipts.
  */
 export type RunDrafts = readonly (Draft & { kind: z.infer<typeof RunDraft>["kind"] })[];
 
-/** A line with a draft. It has the one member `draft`, which no line with cards has. */
+/** A line with a draft of a leaf. It has the one member `draft`, which no line with cards has. */
 const DraftLine = z.strictObject({ draft: RunDraft });
 
 const formatDraftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.parse({ draft }))}\n`;
@@ -37,7 +41,8 @@ const formatDraftLine = (draft: unknown): string => `${JSON.stringify(DraftLine.
 export const runKey = (n: number): string => numberedKey("runs", n);
 
 /**
- * Checks a line of a run: its cards are of its endpoint, the deepest tier first, and exactly one is the headline.
+ * Checks a line of a run: all its cards are of its endpoint, sorted from the deepest tier (depth of checking) on, and
+ * exactly one is the headline, the main card.
  * @throws ZodError, or Error naming the endpoint
  */
 export function checkLine(value: unknown): RunLine {
@@ -57,12 +62,13 @@ const ZSTD_OPTIONS = { compressionLevel: 3, checksumFlag: true } as const;
 const LINES_PER_TURN = 64;
 
 /**
- * Most lines with cards, and most drafts about other endpoints, of a run object that an owner writes. A line with
- * its listing takes some 3 kB of text, and a string of V8 has at most 512 MB, which is reached at some 170,000 endpoints.
+ * A grader writes at most this many lines with cards, and this many drafts about other endpoints, into one run
+ * object. A line with its listing has some 3 kB of text, so the text stays far below the 512 MB that a string of V8
+ * can have.
  */
 export const MAX_RUN_LINES = 8_192;
 
-/** Lines of a run in the form of a run object, checked and compressed, with their endpoints. */
+/** Lines of a run as in a run object, checked and compressed, and the ids of their endpoints. */
 export interface PackedLines {
   caps: readonly string[];
   packed: Uint8Array;
@@ -74,20 +80,24 @@ const textOf = async (lines: readonly RunLine[]): Promise<Buffer> => {
   return Buffer.from(body.join(""));
 };
 
-/** Packs some lines, so that those of a large grade run take a tenth of the memory. @throws what {@link writeRun} throws */
+/**
+ * Compresses some lines, so that those of a large run take a tenth of the memory.
+ * @throws what {@link writeRun} throws
+ */
 export const packLines = async (lines: readonly RunLine[]): Promise<PackedLines> => ({
   caps: lines.map(({ cap }) => cap),
   packed: compress(await textOf(lines), ZSTD_OPTIONS),
 });
 
-/** Races for a number before a writer gives up. */
+/** After this many numbers in a row that other writers took first, a writer gives up. */
 const MAX_RACES = 64;
 
 /**
  * Writes a run under the next free number: a header line, lines with cards, lines with drafts of other leaves, as
  * NDJSON in one zstd frame.
- * @param header without `n`, the number @param lines packed or not
- * @param knownRun number of an existing run, from which the search begins
+ * @param header without the number `n`
+ * @param lines as objects or already compressed
+ * @param knownRun number of an existing run, from which the search for a free number begins
  * @throws when the run does not match its schema; nothing is written then
  */
 export async function writeRun(

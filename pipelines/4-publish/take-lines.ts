@@ -21,15 +21,16 @@ import { holdOf } from "./letters.ts";
 export type GradeDraft = Draft & { kind: "grade" };
 export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinstated" };
 
-/** The leaves to publish for some lines of a run, and the lines that were not taken. */
+/** The leaves (log entries) to publish for some lines of a run, and the lines that were not used. */
 export interface TakeResult {
   groups: Group[];
   cards: number;
-  /** Lines that are not newer than what is published for their endpoint. */
+  /** Number of lines that are not newer than the published cards of their endpoint. */
   stale: number;
   /**
-   * Endpoints among the stale ones for which only the run's time was too early, while the cards had changed: the grader's
-   * clock was behind that of the published cards. These cards are lost, so the owner has to grade the endpoints again.
+   * Endpoints of stale lines whose cards had changed and were stale only because of the run's time: the clock of the
+   * grader was behind that of the grader of the published cards. These cards are lost, so the grader has to grade the
+   * endpoints again.
    */
   earlyCaps: string[];
 }
@@ -45,13 +46,14 @@ export interface TakeContext {
 /** Lines that are evaluated and signed (in a few milliseconds) before other work of the process gets its turn. */
 const LINES_PER_TURN = 32;
 
-/** Corrections of this group as if published: each withdraws letters that are in the log now. */
+/** These corrections as if published after every leaf of the log, so that they apply to all letters in it. */
 const toPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
 /**
- * Makes the groups for these lines, which `checkLine` (runs.ts) has passed: the new corrections of each endpoint, then its
- * cards, the deepest tier first. An endpoint whose card changes nothing gets no group.
+ * Makes the groups (leaves that are published together) for these lines, which `checkLine` (runs.ts) has accepted:
+ * the new corrections of each endpoint, then its cards, from the deepest tier (depth of checks) on. An endpoint whose
+ * card changes nothing gets no group.
  */
 export async function takeLines(
   { fold }: PublishedState,
@@ -81,7 +83,8 @@ export async function takeLines(
     result.cards += drafts.length;
     // The next lines are evaluated while the thread pool signs these.
     const group = Promise.all([...ownCorrections, ...drafts]);
-    // Whatever fails is thrown below; until then a failure is not an unhandled one.
+    // A failure is thrown by the `Promise.all` below. Without this handler it could count as an unhandled rejection
+    // before that.
     group.catch(() => undefined);
     if (ownCorrections.length + drafts.length) result.groups.push(group);
   };
@@ -105,8 +108,8 @@ function evaluate(
 }
 
 /**
- * Would this line change nothing that is published? A grader leaves such lines out of its run. Must not be called for an
- * endpoint with an unpublished correction.
+ * Returns whether this line would change nothing that is published. A grader leaves such lines out of its run. Must
+ * not be called for an endpoint with an unpublished correction.
  */
 export const changesNothing = (
   published: PublishedCap | undefined,
@@ -115,11 +118,11 @@ export const changesNothing = (
 ): boolean =>
   published !== undefined && now >= published.computedAt && evaluate(published, now, line, []).verdict.publish === "no";
 
-/** Was a correction published after the newest cards? Then new cards have to be published. */
+/** Returns whether a correction was published after the newest cards. Then new cards have to be published. */
 const correctedSinceCards = (published: PublishedCap | undefined): boolean =>
   !!published && published.cards.length > 0 && wasCorrectedBetween(published, published.cards.at(-1)!.leaf);
 
-/** The published cards of an endpoint in the form that the publish rule compares. */
+/** The published cards of an endpoint in the form that `decidePublication` compares. */
 const publishedFactsOf = (published: PublishedCap | undefined): PublishedFacts | null =>
   published && published.cards.length > 0
     ? {
@@ -137,7 +140,7 @@ const nextFacts = ({ runCard: run, card }: NextCard): CardFacts => ({
   headline: run.headline,
 });
 
-/** {topic: next offset} of each partition. */
+/** For each partition by its number: {topic: next offset}, up to which the run had read. */
 const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Record<string, number>[] =>
   Array.from({ length: partitions }, (_, partition) => {
     const entries = Object.entries(positions).map(([topic, offsets]) => [topic, offsets[String(partition)]] as const);
@@ -145,22 +148,26 @@ const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Recor
   });
 
 /**
- * Is a run older than what is published for an endpoint? A paused grader must not replace a new card by an old one. So
- * no position of the run may be behind the published one, the run must have read every published correction, and its
- * time must be later: readers tell groups of cards apart by their time.
+ * Returns whether a run had read less than the runs whose cards are published for an endpoint: one of its offsets is
+ * behind the published one, or it had not read a published correction. Then a paused grader may have written it, and
+ * its old card must not replace a new one. The caller compares the times too, since readers tell groups of cards
+ * apart by their time.
  */
 const isBehind = (positions: Record<string, number>, published: PublishedCap): boolean =>
   Object.entries(published.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
   published.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 
-/** A card to be published, after the hold and the clamp to the headline's letter, before it is signed. */
+/**
+ * A card to be published, before it is signed, with the letter after the hold (the worst letter of the last 14 days
+ * counts) and after the limit that the headline's letter sets.
+ */
 export interface NextCard {
   runCard: RunCard;
   card: UnsignedCard;
   why: string;
 }
 
-/** Computes the cards to publish from a run's line: applies the hold that follows from the raw letters in the log. */
+/** Computes the cards to publish from a run's line. Applies the hold that follows from the raw letters in the log. */
 export function nextCardsOf(
   published: Pick<PublishedCap, "letters" | "corrections"> | undefined,
   header: Pick<RunHeader, "now">,
@@ -179,13 +186,13 @@ export function nextCardsOf(
   });
 }
 
-/** Adds a flag, in the order of publication. */
+/** Adds a flag. The result has the order in which cards list flags. */
 const withFlag = (flags: readonly Flag[], addedFlag: Flag): Flag[] =>
   FLAGS.filter((flag) => flag === addedFlag || flags.includes(flag));
 
 /**
- * Limits the letter of another tier to the headline's: it is never better. Beside an UNRATED headline it does not
- * change, since UNRATED is not a letter.
+ * Limits the letter of a card other than the headline (the main card): it is never better than the headline's. Beside
+ * an UNRATED headline it does not change, since UNRATED is not a letter.
  */
 const clampToHeadline = (rawBand: Band, headline: Band): Band =>
   rawBand !== "UNRATED" && headline !== "UNRATED" && BANDS.indexOf(headline) > BANDS.indexOf(rawBand)

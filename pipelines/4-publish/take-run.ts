@@ -11,15 +11,15 @@ import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.t
 export interface RunResult {
   n: number;
   /**
-   * False when the run is older than a taken run, belongs to another log or cannot be read. Nothing of it is published
-   * then, and its cards are lost, so the owner has to grade everything again.
+   * False when the run had read less than a run that was taken (published), read another event log or cannot be read.
+   * Nothing of it is published then, and its cards are lost, so its grader has to grade everything again.
    */
   taken: boolean;
   reason: string | null;
-  /** Cards that were signed and published. */
+  /** Number of cards that were signed and published. */
   cards: number;
   leaves: number;
-  /** Lines not newer than what is published for their endpoint. */
+  /** Number of lines that are not newer than the published cards of their endpoint. */
   stale: number;
 }
 
@@ -35,22 +35,24 @@ export interface RunTakerOptions {
   metrics: Metrics;
 }
 
-/** How often an unreadable run is read before it is refused, since a bit may have been flipped in transfer. */
+/** How often a run is read before it counts as unreadable, since a bit may have been flipped in transfer. */
 const MAX_READS = 3;
 
-/** Lines of a run that go into one generation, which bounds the memory for runs of any size. */
+/**
+ * Most lines of a run that go into one generation (extension of the log), which bounds the memory for runs of any size.
+ */
 const SLICE_LINES = 1_000;
 
-/** Takes runs into the tree in the order of their numbers, and remembers the next number. */
+/** Publishes runs (each the result of one grading) in the order of their numbers, and remembers the next number. */
 export class RunTaker {
-  /** Newest run taken by this process; the generation may name a newer run that another publisher took. */
+  /** Newest run that this process took. The newest generation may name a newer run that another publisher took. */
   #newestTaken: TakenRun | null = null;
   /** Number of the next run to read, also after refused and unreadable runs. */
   #nextRun = 0;
 
   constructor(private readonly options: RunTakerOptions) {}
 
-  /** Takes one run. @param onRefused called for lines that are refused, before the generation that takes the run */
+  /** Publishes one run. @param onRefused called for lines that are refused, before the run is recorded as taken */
   async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
     const result = refusedResult(header.n, null);
@@ -99,7 +101,7 @@ export class RunTaker {
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
       takeResult = await takeLines(state, header, lines, corrections, { partitions, cardSigner, onSigned });
       if (takeResult.earlyCaps.length > 0) await this.#refuseEarly(result, takeResult.earlyCaps, onRefused);
-      // A correction without a line changed no card: the run had read the correction.
+      // A correction of an endpoint without a line is published alone. The run had read it, so it changed no card.
       const groups = [...takeResult.groups, ...newDraftsOf(state.fold, standaloneCorrections).map((draft) => [draft])];
       if (!isLast) return { groups };
       const changes = relatedPartyDrafts(state.fold, header, partitions);
@@ -112,8 +114,8 @@ export class RunTaker {
   }
 
   /**
-   * Reports lines with a too early time, before the generation that takes the run, so that a crash cannot lose the
-   * report.
+   * Reports lines of a run whose time is too early. It does so before the run is recorded as taken, so that a crash
+   * cannot lose the report.
    */
   async #refuseEarly(result: RunResult, earlyCaps: readonly string[], onRefused: OnRefused): Promise<void> {
     const reason = `its moment is not past that of published cards, of ${earlyCaps.length} endpoints such as ${earlyCaps[0]}`;
@@ -122,7 +124,7 @@ export class RunTaker {
     await onRefused({ ...result, reason });
   }
 
-  /** Takes all new runs. @param onRefused called for each run that is not taken whole, before the next run is read */
+  /** Publishes all new runs. @param onRefused called for each run with refused parts, before the next run is read */
   async takeNew(onRefused: OnRefused = async () => undefined): Promise<RunResult[]> {
     const results: RunResult[] = [];
     const { generation } = await this.options.readState();
@@ -152,9 +154,9 @@ export class RunTaker {
   }
 
   /**
-   * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, was read
-   * from another log, or has read less of a partition than a run that was taken. Partitions that it does not name are
-   * not compared, since each grader grades only the partitions that it owns.
+   * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, was
+   * read from another event log, or has read less of a partition than a run that was taken. Partitions that it does
+   * not name are not compared, since each grader grades only the partitions that it owns.
    */
   #refusalOf(header: RunHeader, { generation, fold }: PublishedState): string | null {
     if (!fold.relatedParties.has(header.kin_sha256))
@@ -185,7 +187,9 @@ const refusedResult = (n: number, reason: string | null): RunResult => ({
   stale: 0,
 });
 
-/** Some lines of a run with their `corrections`. The last slice also has corrections of endpoints without a line. */
+/**
+ * Some lines of a run with their `corrections`. The last slice also has the corrections of endpoints without a line.
+ */
 interface Slice {
   lines: readonly RunLine[];
   corrections: readonly CorrectionDraft[];

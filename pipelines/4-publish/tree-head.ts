@@ -64,7 +64,7 @@ export const ownTrust = (keys: CheckpointKeys): CheckpointTrust => ({
   witnesses: replacedKeysOf(keys, "witness"),
 });
 
-/** How the stored checkpoint is to be replaced. */
+/** The checkpoint that is to replace the stored one. */
 interface CheckpointSwap {
   head: TreeHead;
   keys: CheckpointKeys;
@@ -73,8 +73,9 @@ interface CheckpointSwap {
 }
 
 /**
- * Returns the head to sign; `larger` if a larger checkpoint is stored, `there` if a checkpoint of this head is stored
- * that is new enough. @throws Fork
+ * Returns the head to sign; `larger` if a larger checkpoint is stored; `there` if the stored checkpoint has this head
+ * and, with `refresh`, was cosigned in the second of `signAt` or later.
+ * @throws Fork
  */
 function headToSign(
   { head, keys, signAt, refresh }: CheckpointSwap,
@@ -91,12 +92,13 @@ function headToSign(
 }
 
 /**
- * Publishes the checkpoint of this head; with `refresh` also when the stored one has the same head. A larger checkpoint
- * is never replaced, so a paused publisher cannot take the log back. Once a checkpoint has the extension line of
- * simulated time, every later one has it too. Witnesses are asked before the checkpoint is published: the generation
- * has fixed the root, so no other root of this size can follow even if this process dies.
+ * Publishes the checkpoint of this head; with `refresh` also when the stored one has the same head. A larger
+ * checkpoint is never replaced, so a paused publisher cannot take the log back. Once a checkpoint has the extension
+ * line of simulated time, every later one has it too. Witnesses are asked before the checkpoint is published. This is
+ * safe since the generation in the private store has fixed the root: no other root of this size can follow even if
+ * this process dies.
  * @returns false when a larger checkpoint is stored
- * @throws Fork; BelowQuorum where the settings hold a checkpoint back
+ * @throws Fork; BelowQuorum when too few witnesses cosigned and the settings demand a quorum
  */
 export async function publishCheckpoint(
   store: Store,

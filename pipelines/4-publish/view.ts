@@ -6,13 +6,15 @@ import type { HistoryNames } from "../record/history.ts";
 import type { View } from "../record/volatile.ts";
 import { swapPublic } from "./writes.ts";
 
-/** Time for which a replaced live table is kept, ms, since a reader may still use the view that named it. */
+/** Time for which a replaced file under `live/` is kept, ms, since a reader may still use the view that named it. */
 const KEEP_MS = 3_600_000;
 const LIVE_FOLDER = "live/";
-/** Numbers tried for one file before giving up. A number is taken when another writer wrote in the same millisecond. */
+/**
+ * Most numbers that are tried for one file. A number is taken if another writer created a file in the same millisecond.
+ */
 const MAX_NUMBERS_TRIED = 100;
 
-/** The view that serving follows, or null before the first. */
+/** Reads the view, the object from which serving learns the files to load; null before the first. */
 export async function readView(store: Store): Promise<View | null> {
   const object = await store.get(VIEW);
   return object && parseView(object.bytes);
@@ -20,11 +22,14 @@ export async function readView(store: Store): Promise<View | null> {
 
 const parseView = (bytes: Uint8Array): View => JSON.parse(Buffer.from(bytes).toString("utf8")) as View;
 
-/** Writes one file of a partition's volatile table. @returns the key, for the view. */
+/**
+ * Writes one file of a partition's volatile table, which has the facts that change more often than cards.
+ * @returns the key, for the view.
+ */
 export const writeLiveTable = (store: Store, clock: Clock, partition: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => liveKey(partition, n), bytes);
 
-/** Writes one bucket's history. @returns the key, for the view. */
+/** Writes the chart data of one bucket (a fixed share of all endpoints). @returns the key, for the view. */
 export const writeHistory = (store: Store, clock: Clock, bucket: number, bytes: Uint8Array): Promise<string> =>
   writeNumbered(store, clock, (n) => historyKey(bucket, n), bytes);
 
@@ -45,8 +50,8 @@ async function writeNumbered(
 }
 
 /**
- * Replaces the view, with index, tree size, tables and positions, in one atomic step. A view without history files
- * keeps those of the stored view, since they change less often.
+ * Replaces index, tree size, tables and positions of the view in one atomic step. A new view without chart files
+ * (`history`) keeps those of the stored view, since they change less often.
  */
 export async function writeView(store: Store, view: View): Promise<void> {
   await swapPublic(store, VIEW, (object) => {
@@ -58,13 +63,13 @@ export async function writeView(store: Store, view: View): Promise<void> {
   });
 }
 
-/** Replaces the history files in the view and nothing else. @returns false when there is no view yet */
+/** Replaces the chart files in the view and nothing else. @returns false when there is no view yet */
 export function nameHistory(store: Store, history: HistoryNames): Promise<boolean> {
   return swapPublic(store, VIEW, (theirs) => theirs && canonicalBytes({ ...parseView(theirs.bytes), history }));
 }
 
 /**
- * Deletes live tables and history files that no view names and that are older than an hour of record time.
+ * Deletes volatile tables and chart files that no view names and that are older than an hour of record time.
  * @param keysInUse files that the next view will name, which may be old: a table keeps its older files
  */
 export async function collectLiveFiles(store: Store, clock: Clock, keysInUse: Iterable<string> = []): Promise<number> {

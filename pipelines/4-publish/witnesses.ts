@@ -11,18 +11,18 @@ import { TileReader } from "../../infra/tree/tiles.ts";
 import { createObjectFetch } from "../published/reader.ts";
 import { parseVerifierKey } from "../published/trust.ts";
 
-/** Address and key of a witness that others run (c2sp.org/tlog-witness). */
+/** Address and key of a witness (a service that cosigns checkpoints) that others run (c2sp.org/tlog-witness). */
 export interface WitnessAddress {
   /** Names it in metrics and on the status page. */
   name: string;
   key: NoteKey;
-  /** Submission prefix: `/add-checkpoint` is put after it. */
+  /** Submission prefix, to which `/add-checkpoint` is appended. */
   url: string;
 }
 
 export interface WitnessesOptions {
   witnesses: readonly WitnessAddress[];
-  /** How many have to cosign a checkpoint. */
+  /** Number of witnesses that have to cosign a checkpoint. */
   quorum: number;
   /** Longest wait for all witnesses together, ms. */
   patienceMs: number;
@@ -71,19 +71,19 @@ interface WitnessState extends WitnessAddress {
   notBefore: number;
 }
 
-/** Answers to a submission are a few lines. */
+/** Longest answer that is read, bytes. A valid answer to a submission has a few lines. */
 const MAX_ANSWER_BYTES = 16 * 1024;
 /**
- * Most requests of one submission: with the size known here, with the size that the witness names, and once after a
- * race.
+ * Most requests of one submission: one with the tree size that is known here, one with the size that the witness
+ * answers, and one more if the witness cosigned a larger tree meanwhile.
  */
 const MAX_REQUESTS = 3;
-/** A witness with more failed submissions in a row is asked less often. */
+/** From this many failed submissions in a row on, a witness is not asked again before a pause. */
 const MAX_FAILURES_WITHOUT_PAUSE = 3;
 const FIRST_PAUSE_MS = 10_000;
 const MAX_PAUSE_MS = 10 * 60_000;
 
-/** A checkpoint that the log signed and nobody published yet, and the store with its tiles. */
+/** A checkpoint that the log signed and that is not published yet, and the store with the tiles of its tree. */
 export interface Submission {
   /** Text and the log's signature. */
   note: Uint8Array;
@@ -92,9 +92,9 @@ export interface Submission {
 }
 
 /**
- * Submits checkpoints to the configured witnesses, to all at the same time, each with a consistency proof from the size
- * that the witness has. After some failures in a row a witness is asked less often, so that it does not delay
- * publications.
+ * Submits checkpoints to the configured witnesses, to all at the same time, each with a consistency proof from the
+ * tree size that the witness cosigned last. After some failures in a row a witness is asked less often, so that it
+ * does not delay publications.
  */
 export class Witnesses {
   readonly #witnesses: WitnessState[];
@@ -106,7 +106,7 @@ export class Witnesses {
 
   /**
    * Collects the verified cosignature lines that arrive within `patienceMs`.
-   * @throws BelowQuorum where the settings say so
+   * @throws BelowQuorum when they are fewer than `quorum` and `belowQuorum` is `hold`
    */
   async collect(submission: Submission): Promise<string[]> {
     const { clock, patienceMs, quorum, belowQuorum, metrics, logger } = this.options;
@@ -158,7 +158,7 @@ export class Witnesses {
     return null;
   }
 
-  /** Returns a function that makes consistency proofs up to the submission's head. Tiles are opened at the first proof. */
+  /** Returns a function that makes consistency proofs up to the submission's head. The first proof opens the tiles. */
   #createProver({ head, publicStore }: Submission): (oldSize: number) => Promise<Uint8Array[]> {
     let tiles: Promise<TileReader> | null = null;
     return async (oldSize) => {
@@ -174,7 +174,8 @@ export class Witnesses {
     proveFrom: (old: number) => Promise<Uint8Array[]>,
     signal: AbortSignal,
   ): Promise<string> {
-    // A larger size than ours came from another publisher or is wrong, so the witness is asked for its size again.
+    // A known size above ours comes from another publisher's checkpoint or is wrong. The witness is asked for its
+    // size again.
     let oldSize = witness.size > head.size ? 0 : witness.size;
     for (let request = 0; request < MAX_REQUESTS; request++) {
       const body = formatAddCheckpoint({ old: oldSize, proof: await proveFrom(oldSize), checkpoint: note });
@@ -212,8 +213,8 @@ export class Witnesses {
 }
 
 /**
- * Creates the witnesses that the settings name; undefined where they name none. @throws Failure `usage` for an invalid
- * key, or for a quorum above the number of witnesses
+ * Creates the witnesses that the settings name; undefined where they name none.
+ * @throws Failure `usage` for an invalid key, or for a quorum above the number of witnesses
  */
 export function witnessesOf(
   { witnesses, witnessing }: Pick<Config, "witnesses" | "witnessing">,
@@ -237,7 +238,7 @@ interface Answer {
   bytes: Buffer;
 }
 
-/** Sends a request and reads a bounded answer. @throws NotCosigned */
+/** Sends a request and reads the answer up to a limit. @throws NotCosigned */
 async function post(url: string, body: Uint8Array, signal: AbortSignal): Promise<Answer> {
   try {
     const response = await fetch(url, { method: "POST", body, redirect: "manual", signal });

@@ -14,7 +14,9 @@ export class PublicConflict extends Failure {
 
 const metadataOf = (key: string): ObjectMeta => headersOf(key);
 
-/** Whether the object that is there has our content; default: equal bytes. */
+/**
+ * Returns whether the stored object has the content that we would write. Without this function the bytes must be equal.
+ */
 export type HasSameContent = (theirs: Uint8Array) => boolean | Promise<boolean>;
 
 /**
@@ -53,8 +55,9 @@ export async function contentHashOf(packed: Uint8Array): Promise<string | null> 
 const MAX_SWAPS = 8;
 
 /**
- * Replaces a mutable public object by compare-and-swap. `makeNext` gets the stored object and returns the new bytes, or
- * null to leave it unchanged; it is called again after every lost race.
+ * Replaces a mutable public object by compare-and-swap. `makeNext` gets the stored object and returns the new bytes,
+ * or null to leave it unchanged. When another writer replaces the object first, `makeNext` is called again with the
+ * new object.
  * @returns false when `makeNext` left the object unchanged
  */
 export async function swapPublic(
@@ -97,7 +100,9 @@ export async function collectPartials(store: Store, clock: Clock): Promise<numbe
 
 /**
  * Deletes Parquet files of indexes that are older than 48 hours, except that of the newest index. A file can be made
- * again from its index, which is kept. @param newest key of the newest index's file @returns how many were deleted
+ * again from its index, which is kept.
+ * @param newest key of the newest index's file
+ * @returns how many were deleted
  */
 export async function collectIndexTables(store: Store, clock: Clock, newest: string | undefined): Promise<number> {
   const deleteBeforeMs = clock.now().getTime() - KEEP_MS;

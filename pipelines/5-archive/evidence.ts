@@ -19,13 +19,16 @@ import { linesOf } from "./lines.ts";
 import { daysWithNews, positionsOfBucket, recordGroups } from "./records.ts";
 
 export interface EvidenceReport {
-  /** Days that were closed: days that ended, and earlier days that got further records after their last close. */
+  /**
+   * Days that were closed, that is whose evidence files were published: days that ended, and earlier days of which
+   * further records arrived after their last close.
+   */
   days: string[];
   files: number;
   rows: number;
 }
 
-/** Sums up closes of days for a report. */
+/** Sums up the closes of days for a report. */
 export function summarizeCloses(closes: readonly DayClose[]): EvidenceReport {
   const drafts = closes.flatMap((close) => close.drafts);
   return {
@@ -42,19 +45,21 @@ export function addReport(report: EvidenceReport, { days, files, rows }: Evidenc
   report.rows += rows;
 }
 
-/** A day is closed this long after its end, ms, so that what was observed on it has been ingested. */
+/** A day is closed this long after its end, ms, so that the records observed on it have been ingested. */
 const CLOSING_DELAY_MS = 6 * 3_600_000;
 /** Most new days in one publication. After a long pause, later publications close the other days. */
 export const MAX_DAYS_AT_ONCE = 7;
 /** Files that are written to the store at once. */
 const PUTS_AT_ONCE = 8;
 
-/** What the owner of partitions needs to make evidence files. The publisher of the tree then publishes them. */
+/**
+ * What a process that owns partitions needs to make evidence files. The publisher of the tree then publishes the files.
+ */
 export interface FileParts {
   lake: Lake;
   privateStore: Store;
   publisher: Pick<Publisher, "current" | "putEvidence">;
-  /** Id of the event log, and its partitions. */
+  /** Id of the event log, and number of its partitions. */
   logId: string;
   partitions: number;
   logger: Logger;
@@ -67,17 +72,17 @@ export interface CloseParts {
   logger: Logger;
 }
 
-/** First UTC day that is not due to be closed yet. */
+/** First UTC day that may not be closed yet. */
 export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTime() - CLOSING_DELAY_MS));
 
 /**
- * Finds the days to close now. All closed days with new records are closed again at once, since a later close states
- * that all records below its positions were read.
+ * Finds the days to close now. All closed days with new records are closed again in this one call, since each later
+ * close declares that all records below its positions were read.
  */
 export async function dueDays({ lake, publisher, partitions }: FileParts, unclosedFrom: string) {
   const { evidence } = await publisher.current();
   const endPositions = await lakePositions(lake);
-  // A closed day stays closed, even where a simulated clock runs through that day again after a crash.
+  // A closed day stays closed, even when a simulated clock runs through that day a second time after a crash.
   const afterNewest = evidence.newest ? addDays(evidence.newest, 1) : "";
   const endDay = unclosedFrom > afterNewest ? unclosedFrom : afterNewest;
   const newsDays = await daysWithNews(lake, evidence, endPositions, endDay, partitions);
@@ -98,23 +103,23 @@ export async function dueDays({ lake, publisher, partitions }: FileParts, unclos
 }
 
 /**
- * Closed days with cards that name a table of related parties (payees and domains that took money) that no published
- * file contains.
+ * Closed days on which a card names, by its hash, a table of related parties (payees and domains that took money)
+ * that no published file contains.
  */
 export const daysWithoutTables = (evidence: PublishedFold["evidence"]): string[] =>
   [...evidence.relatedParties.keys()].filter((day) => day <= evidence.newest);
 
 /**
- * How often a day was closed, as published. Call it before reading the files, since the published state may change
- * meanwhile.
+ * Returns how often a day was closed, according to the published state. Call it before reading the files, since that
+ * state may change meanwhile.
  */
 export const countCloses = (evidence: PublishedFold["evidence"], day: string): number =>
   evidence.days.get(day)?.closes ?? 0;
 
 /**
- * Makes the close of one day (its numbered evidence leaves) from the files of its buckets, and adds the file with the
- * day's tables of related parties.
- * @param close number of the close that the files were made for; its leaves have it as `freeze`
+ * Makes the close of one day (its numbered evidence leaves) from the files of its buckets (fixed shares of the
+ * endpoints), and adds the file with the day's tables of related parties.
+ * @param close number of the close for which the files were made; the leaves have it as `freeze`
  * @returns null when a closed day has nothing new, or when another publisher, which read these records too, closed it
  * meanwhile
  */
@@ -148,7 +153,7 @@ export async function createClose(
 }
 
 /**
- * Makes one file for each bucket that has a line, in ascending order. It holds in memory the records of one sample or
+ * Makes one file for each bucket that has a line, in ascending order. In memory it holds the records of one sample or
  * endpoint at a time, and the packed bytes of the few files that are being written.
  */
 export async function bucketFiles(parts: FileParts, day: string, endPositions: Positions): Promise<EvidenceDraft[]> {
@@ -179,7 +184,7 @@ export async function bucketFiles(parts: FileParts, day: string, endPositions: P
   return Promise.all(puts);
 }
 
-/** A file that is being made: lines in RFC 8785 form, each with a newline. */
+/** A file that is being made: lines in RFC 8785 form, each followed by a newline. */
 interface LinesFile {
   packing: ZstdPacking;
   rows: number;
@@ -221,8 +226,8 @@ const createEmptyDraft = (day: string): EvidenceDraft => ({
 });
 
 /**
- * Loads a table of related parties that runs of version 1 stored as a private object; no leaf contains it. @throws
- * BadPrivateObject when the object is damaged
+ * Loads a table of related parties that runs of version 1 stored as a private object and that no leaf contains.
+ * @throws BadPrivateObject when the object is damaged
  */
 async function loadKeptTable(
   privateStore: Store,
@@ -241,9 +246,9 @@ async function loadKeptTable(
 }
 
 /**
- * Makes the lines of a day's file: each table that a card of the day names, as changes since the table on the line
- * before. The first line changes an empty table.
- * @param names hashes of tables in the order of the first card that names each
+ * Makes the lines of the file with a day's tables: one line for each table that a card of the day names, as changes
+ * since the table of the line before. The first line changes an empty table.
+ * @param names hashes of the tables, in the order of the first card that names each
  * @param reportMissing called with each hash whose table is not known
  */
 function tableLines(

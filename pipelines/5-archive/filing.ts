@@ -29,7 +29,7 @@ export interface FilingParts {
   publicStore: Store;
   /** Signs manifests. */
   cards: Signer;
-  /** The published keys, to verify a manifest that is already in the store. */
+  /** Reads the published keys, to verify a manifest that is already in the store. */
   jwks: () => Promise<Jwks | null>;
   /** Base address of the served files, without a trailing slash. */
   baseUrl: string;
@@ -51,9 +51,9 @@ export const createEmptyFile = (lake: Pick<Lake, "workDir">): Promise<MadeFile> 
   writeMadeFile(lake, new ZstdPacking(true), 0);
 
 /**
- * Files one made file: puts it into the public store, reads it back as any reader would, compares its text and line
- * count with the made file, and signs a manifest for it. The caller removes the local file.
- * @returns the leaf
+ * Puts a file that was made on this machine into the public store, reads it back as any reader would, compares its
+ * text and line count with the local file, and signs a manifest for it. The caller removes the local file.
+ * @returns the archive leaf (log entry) to publish
  * @throws Unproven, PublicConflict and errors of the store; then nothing is published and no row is removed
  */
 export async function storeMadeFile(
@@ -83,8 +83,9 @@ export async function storeMadeFile(
 }
 
 /**
- * Signs and stores the manifest. If the store already has one, left by a writer that died, that one is returned
- * instead. @throws PublicConflict where the stored manifest is for another file or not ours
+ * Signs and stores the manifest. If the store already has one, left by a process that died, that one is returned
+ * instead.
+ * @throws PublicConflict when the stored manifest describes another file or is not signed with our keys
  */
 async function putManifest(
   { cards, publicStore, jwks, baseUrl, now, onStep }: FilingParts,
@@ -107,7 +108,8 @@ async function putManifest(
   const stored = await publicStore.get(key);
   if (stored && bytes.equals(stored.bytes)) return ownManifest;
   const { data: storedManifest } = ArchiveManifest.safeParse(stored && parseJson(stored.bytes));
-  // A manifest in the store is accepted if it describes this file. Its time of verification and its address may differ.
+  // A manifest in the store is accepted if it describes this file. Only `verified_at` and the file's address may
+  // differ.
   const { verified_at: _, file: __, reproduce: ___, ...fixedMembers } = unsigned;
   const isForThisFile =
     storedManifest?.file.endsWith(`/${file.key}`) &&

@@ -7,20 +7,21 @@ import type { ArchiveLeaf } from "../record/leaf.ts";
 import { isProbeSubject, PROBE_SUBJECTS } from "./read-back.ts";
 
 /**
- * Archive files of one subject and UTC day that were made at equal log positions, including files that were replaced
- * later.
+ * Archive files of one subject (kind of row) and UTC day that were made at equal log positions, including files that
+ * were replaced later.
  */
 interface FileGroup {
   type: string;
   topic: string;
   day: string;
-  /** Partition -> offset. The partition's rows below the offset are in these files or in earlier ones. */
+  /** Partition -> offset. The rows of the partition below this offset are in these files or in earlier ones. */
   next: Record<string, number>;
   leaves: ArchiveLeaf[];
 }
 
 /**
- * Groups the archive files whose rows are deleted from the lake (the database of rows), in the order of their leaves.
+ * Groups the archive files of records of the event log, in the order of their leaves. Only these records are deleted
+ * from the lake (the local database of rows) once they are archived.
  */
 function groupFiles(fold: ArchiveFold): FileGroup[] {
   const groups = new Map<string, FileGroup>();
@@ -38,7 +39,9 @@ function groupFiles(fold: ArchiveFold): FileGroup[] {
   return [...groups.values()];
 }
 
-/** A row of `archived`: the lake has deleted the rows of this partition that the archive file has. */
+/**
+ * A row of table `archived`: the lake has deleted those rows of partition `part` that archive file `arc_id` contains.
+ */
 interface NotedFile {
   arc_id: string;
   part: number;
@@ -49,7 +52,7 @@ async function readNotedFiles(lake: Pick<Lake, "all">): Promise<Set<string>> {
   return new Set((await lake.all<NotedFile>("SELECT arc_id, part FROM archived")).map(noteName));
 }
 
-/** Partitions of a group for which the lake has not yet recorded every file in `archived`. */
+/** Partitions of a group for which table `archived` lacks at least one of the group's files. */
 const findUnnotedParts = ({ leaves }: FileGroup, parts: Iterable<number>, notedFiles: ReadonlySet<string>): number[] =>
   [...parts].filter((part) => leaves.some(({ manifest }) => !notedFiles.has(noteName({ arc_id: manifest.id, part }))));
 
@@ -59,18 +62,18 @@ const noteParameters = ({ type, day, next, leaves }: FileGroup, part: number, re
 });
 
 /**
- * The error for a published file whose rows do not match those in the lake. Nothing was deleted, and an operator has to
- * look.
+ * The error for a published file whose rows do not match those in the lake. Nothing was deleted, and an operator has
+ * to investigate.
  */
 const createMismatch = (id: string, reason: string): Failure => new Failure("record", `${id}: ${reason}`);
 
 /**
  * Deletes archived rows from the lake. Only the published leaves decide what was archived: rows of a leaf's type, UTC
- * day and partition below the leaf's positions. It works partition by partition, since an owner's partitions change, in
- * one transaction that also records the manifests, and only if the lake has as many rows as the files. It may be called
- * at any time, repeatedly, and after any failure.
+ * day and partition below the leaf's positions. Each partition is handled by itself, since the set of partitions that
+ * a process owns changes. The rows of a group are deleted and its files noted in `archived` in one transaction, and
+ * only if the lake's number of rows fits the files. It may be called at any time, repeatedly, and after any failure.
  * @returns number of rows that this call removed
- * @throws Failure; groups that were done before stay done
+ * @throws Failure; groups that were finished before stay finished
  */
 export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<number> {
   const notedFiles = await readNotedFiles(lake);
@@ -123,8 +126,8 @@ async function evictRows(
       await tx.run(sql("archive/evict:note"), noteParameters(group, part, rowsBefore));
       removedRows += rowsBefore;
     }
-    // There may be fewer rows than in the files, where partitions have other owners or were loaded without their
-    // archived rows.
+    // The lake may have fewer rows than the files, when other processes own some partitions, or when this lake loaded
+    // partitions after their rows were archived.
     if (isWhole ? removedRows !== filedCount : removedRows > filedCount)
       throw createMismatch(
         validLeaves.map(({ manifest }) => manifest.id).join(", "),
@@ -135,8 +138,8 @@ async function evictRows(
 }
 
 /**
- * Makes the object that ingest calls before it loads partitions that are new to this lake. It records which of their
- * rows were archived, so that these rows are counted in the totals and not loaded.
+ * Makes the object that ingest calls before it loads partitions that are new to this lake. It records which rows of
+ * those partitions were archived, so that these rows are counted in the totals but not loaded.
  * @param readFold reads the archive's part of the published leaves
  */
 export const createArchivedMarker = (readFold: () => Promise<ArchiveFold>) => ({

@@ -5,14 +5,14 @@ import { plannedSlot } from "../record/ids.ts";
 import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
-/** One record, with the id of the sample or capability that it is about (`subjectId`). */
+/** One record of the event log, with the id of the sample or capability that it is about (`subjectId`). */
 export interface Fact extends PaidFact {
   subjectId: string;
   cap: string;
   topic: string;
 }
 
-/** Converts money text, which always has six decimals, to the number in a row. */
+/** Converts an amount, a text with always six decimals, to the number in a row. */
 const toPrice = (money: string | null): number | null => (money === null ? null : Number(money.replace(".", "")) / 1e6);
 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
@@ -49,7 +49,7 @@ function probeSample(fact: Fact): SampleLine {
   };
 }
 
-/** The members whose values differ, with the values of `to`. */
+/** Lists the members of `to` whose values differ from those of `from`. */
 function changedMembers<S extends object>(from: S, to: S): [string, unknown][] {
   const names = Object.keys(to) as (keyof S & string)[];
   return names.flatMap((name): [string, unknown][] =>
@@ -57,7 +57,7 @@ function changedMembers<S extends object>(from: S, to: S): [string, unknown][] {
   );
 }
 
-/** The state of a row after one of its records. */
+/** The state of a row after one of the records that make or change it. */
 interface Step<S> {
   offset: number;
   state: S;
@@ -65,8 +65,8 @@ interface Step<S> {
 }
 
 /**
- * A kind of row that later records change: the type of its first record, and functions that compute its state after
- * some records and its line.
+ * A kind of row that later records change: the type of its first record, a function that computes the row's state
+ * after some of its records, and one that makes the row's line.
  */
 interface RowKind<S extends object> {
   head: "paid.intent" | "paid.published";
@@ -75,8 +75,8 @@ interface RowKind<S extends object> {
 }
 
 /**
- * Computes the state of a row after each of its records in the order of the log, from the first record of type `head`
- * on; null where there is none.
+ * Computes the state of a row after each of its records in the order of the log, beginning with the first record of
+ * type `kind.head`; null when there is no such record.
  */
 function rowSteps<S extends object>(facts: readonly Fact[], kind: RowKind<S>): { head: Fact; steps: Step<S>[] } | null {
   const ordered = [...facts].sort((a, b) => a.offset - b.offset);
@@ -91,7 +91,7 @@ function rowSteps<S extends object>(facts: readonly Fact[], kind: RowKind<S>): {
   return { head, steps };
 }
 
-/** Makes the member `before` of a line that holds the last of these states. */
+/** Makes the member `before` of a line: the states before the last one, each as its differences from the last one. */
 function earlierStates(steps: readonly Step<object>[]): NonNullable<SampleLine["before"]> {
   const currentState = steps.at(-1)!.state;
   const earlierEntries = steps.slice(0, -1).map(({ state }, i) => {
@@ -147,12 +147,16 @@ const PAID_ROW: RowKind<PaidState> = {
   lineOf: paidLine,
 };
 
-/** HTTP statuses with which a seller rejects the request itself. Such a failure never counts. */
+/**
+ * HTTP statuses by which a seller rejects the request itself. A failure with such a status is not counted against the
+ * seller.
+ */
 const REFUSING_STATUSES: ReadonlySet<number | null> = new Set([400, 404, 405, 406, 409, 410, 411, 413, 414, 415, 422]);
 
 /**
- * The state of a call that a buyer published, after some of its records: does its failure count? sql/samples/published
- * computes the current state in the lake; this function computes it for any position of the log.
+ * The state of a call that a buyer published, after some of its records. `fault` is null if its failure counts
+ * against the seller, or if it did not fail. sql/samples/published computes the current state in the lake; this
+ * function computes it for any position of the log.
  */
 function publishedState({ body, t }: Fact, facts: readonly Fact[]): { fault: string | null } {
   const { pass, status } = body as BodyOf<"paid.published">;
@@ -217,8 +221,8 @@ const createAmendment = (fact: Fact, field: string, value: unknown): AmendmentLi
 
 /**
  * Makes the lines of one call. If the call's first record belongs to the file (is a member), the call's line covers
- * this record and the members after it, up to the first record that is no member. Each later member becomes amendments,
- * one for each member of the row that it changed. Without the call's first record there are no lines.
+ * this record and the members directly after it, up to the first record that is no member. Each later member becomes
+ * amendments, one for each field of the row that it changed. Without the call's first record there are no lines.
  */
 function callLines<S extends object>(facts: readonly Fact[], kind: RowKind<S>): EvidenceLine[] {
   const rowHistory = rowSteps(facts, kind);
@@ -228,7 +232,7 @@ function callLines<S extends object>(facts: readonly Fact[], kind: RowKind<S>): 
   const mergedSteps = head.member ? (firstOutside < 0 ? steps.length : firstOutside) : 0;
   const lines: EvidenceLine[] = mergedSteps > 0 ? [kind.lineOf(head, steps.slice(0, mergedSteps))] : [];
   for (const [i, { fact, state }] of steps.entries()) {
-    // Records before the call's first record in the log are already part of every state.
+    // Records that precede the call's first record in the log are part of every state, so they make no amendment.
     if (i < Math.max(mergedSteps, 1) || !fact.member) continue;
     for (const [field, value] of changedMembers(steps[i - 1]!.state, state))
       lines.push(createAmendment(fact, field, value));
@@ -238,7 +242,7 @@ function callLines<S extends object>(facts: readonly Fact[], kind: RowKind<S>): 
 
 /**
  * Makes all lines of a file about one sample, or about the corrections of one capability.
- * @param facts all records of the sample or capability in the log; records that the file has to contain are marked as
+ * @param facts all records of the sample or capability in the log; those that the file has to contain are marked as
  * members
  */
 export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
@@ -263,7 +267,7 @@ export function linesOf(facts: readonly Fact[]): EvidenceLine[] {
   return lines.sort(compareLines);
 }
 
-/** Compares for the order in a file: the sample first, then amendments by position in the log, then by field name. */
+/** Orders lines for a file: a sample's line first, then amendments by topic, log position and field name. */
 function compareLines(a: EvidenceLine, b: EvidenceLine): number {
   const sortKey = (line: EvidenceLine) => [
     "obs_id" in line ? 0 : 1,

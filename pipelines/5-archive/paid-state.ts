@@ -10,7 +10,7 @@ export interface PaidFact {
   t: number;
   offset: number;
   body: unknown;
-  /** Does the record belong to the file that is being made? */
+  /** Whether the record belongs to the evidence file that is being made. */
   member: boolean;
 }
 
@@ -27,7 +27,7 @@ export interface PaidState {
   schema_ok: boolean | null;
   latency_ms: number | null;
   response_sha256: string | null;
-  /** The following members are in the evidence line, but not in the sample's row. */
+  /** The members from here on are in the evidence line, but not in the sample's row of the lake. */
   watched: boolean | null;
   ended: string | null;
   status: number | null;
@@ -55,15 +55,15 @@ const factsOfType = <T>(facts: readonly PaidFact[], type: string): TimedRecord<T
   facts.filter((fact) => fact.type === type).map((fact) => ({ ...fact, body: fact.body as T }));
 
 /**
- * Finds the call's result: preferably one whose connection was watched to its end, else the one that was written after
- * a restart.
+ * Finds the call's result: preferably one from a process that watched the connection to its end, else one that was
+ * written after a restart.
  */
 const findResult = (facts: readonly PaidFact[]): TimedRecord<Result> | undefined =>
   factsOfType<Result>(facts, "paid.result").sort(
     (a, b) => Number(b.body.watched) - Number(a.body.watched) || compareByTime(a, b),
   )[0];
 
-/** Finds the best answer among those that came in time after the payment proof was sent again. */
+/** Finds the best of the answers to the payment proof when it was sent again, among those that arrived in time. */
 function findShownAgain(
   followups: readonly TimedRecord<BodyOf<"paid.followup">>[],
   result: TimedRecord<Result>,
@@ -93,7 +93,7 @@ function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
   return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final: isFinal };
 }
 
-/** The score of an answer whose truth is known; 0 where the call ended without an answer. */
+/** Returns the score of an answer for which the right answer is known; 0 when the call ended without an answer. */
 const scoreOutcome = (input: string, ended: boolean, delivered: boolean, outcome: number | null): number | null =>
   input === "known_answer" && ended && !delivered ? (outcome ?? 0) : outcome;
 
@@ -104,12 +104,12 @@ const allTrue = (values: readonly (boolean | null | undefined)[]): boolean | nul
 
 /**
  * Computes a paid call's row from some of its records, in any order (records.md, Evidence). sql/samples/paid computes
- * the current row in the lake; this function computes it for any position of the log, since a card may have been graded
- * between two of the records.
+ * the current row in the lake. This function computes it as of any position of the log, since a card may have been
+ * graded between two of the records.
  */
 export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: readonly PaidFact[]): PaidState {
-  // Clocks of machines differ, so a record may be dated a little before its call. A record from more than a day before
-  // belongs to another call.
+  // Clocks of machines differ, so a record may have a time a little before its call's. A record more than a day
+  // before the call belongs to another call.
   const ownFacts = facts.filter(({ t }) => t >= intent.t - DAY_MS);
   const followups = factsOfType<BodyOf<"paid.followup">>(ownFacts, "paid.followup");
   const result = findResult(ownFacts);
@@ -126,8 +126,8 @@ export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: rea
   const times = (
     isDeliveredLater ? [shownAgain?.body.latency_ms, resultBody?.latency_ms] : [resultBody?.latency_ms]
   ).filter((ms) => typeof ms === "number");
-  // The failure cannot be blamed on the seller: our process did not see how the call ended, or the money left, no
-  // answer came and the proof was not sent again.
+  // True when the failure cannot be blamed on the seller: our process did not see how the call ended, or the money
+  // left, no answer arrived, and the proof was not sent again.
   const isUnseen = !resultBody?.watched || (settled && !isDeliveredAtOnce && !shownAgain);
   const refund = followups.filter(({ body }) => body.kind === "refund").sort(compareByTime)[0];
   return {
@@ -145,7 +145,7 @@ export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: rea
       countedAnswer?.outcome ?? null,
     ),
     schema_ok: countedAnswer?.schema_ok ?? null,
-    // The longer time counts, so that an answer that came only at the second request does not look fast.
+    // The longer time counts, so that an answer that arrived only at the second request does not look fast.
     latency_ms: times.length === 0 ? null : Math.max(...times),
     response_sha256: countedAnswer?.response_sha256 ?? null,
     watched: resultBody?.watched ?? null,

@@ -10,7 +10,7 @@ import type { FilingParts } from "./filing.ts";
 
 /** The stores, addresses and keys of a deployment's archive. */
 export interface ArchivePlace extends Pick<FilingParts, "publicStore" | "cards" | "jwks" | "baseUrl"> {
-  /** Keys that verify our own tree's checkpoint, to read grades from the tree. */
+  /** Keys that verify the checkpoint of our own tree, from which grades are read. */
   trust: CheckpointTrust;
 }
 
@@ -29,7 +29,7 @@ export const createArchivePlace = (publicStore: Store, keys: Keys, origin: strin
 /** Rows of UTC days before this one may move to the archive. */
 export const firstRetainedDay = (now: Date): string => dayOf(new Date(now.getTime() - RETENTION_DAYS * DAY_MS));
 
-/** Reads the archive's leaves from our public tree; empty before the first checkpoint. */
+/** Computes the state of the archive from the leaves of our public tree; it is empty before the first checkpoint. */
 export async function readArchiveFold(store: Store, trust: CheckpointTrust): Promise<ArchiveFold> {
   const fold = new ArchiveFold();
   const head = await readCheckpoint(store, trust);

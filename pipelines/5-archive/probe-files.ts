@@ -15,15 +15,15 @@ import { rfc3339 } from "../record/time.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 import { type MadeFile, PROBE_SUBJECTS, type ProbeSubject, removeFiles, writeMadeFile } from "./read-back.ts";
 
-/** A DuckDB instance that prints lines, with a work folder of its own. None of its tables are used. */
+/** A DuckDB instance that formats lines, and its work folder. None of its tables are used. */
 export type LinePrinter = Pick<Lake, "batches" | "workDir">;
 
-/** The rows of one partition from offset `first` to before `next`. */
+/** The rows of one partition with offsets from `first` to `next` - 1. */
 export interface PartRows {
   part: number;
   first: number;
   next: number;
-  /** First and last offsets of the segments that have records of the day; neighbouring segments are one span. */
+  /** Offsets of the segments that have records of the day. Neighbouring segments are joined to one span. */
   spans: readonly (readonly [first: number, last: number])[];
 }
 
@@ -33,15 +33,15 @@ export interface ProbeFiles {
   rows: Map<number, number>;
 }
 
-/** Most rows of one file; a day with more rows gets several files. It bounds the packed bytes in memory. */
+/** Most rows of one file, which bounds the packed bytes in memory. A day with more rows gets several files. */
 const ROWS_PER_FILE = 1_000_000;
-/** First byte of a row that DuckDB cannot print in RFC 8785 form. {@link probeLine} prints these rows. */
+/** First byte of a row that DuckDB cannot format as RFC 8785. {@link probeLine} formats these rows. */
 const UNPRINTED_MARK = 0x1e;
 
 /**
- * Makes compressed files of the rows of one subject and UTC day, read from the segment files, in the order of
- * (capability, record). There is no file where there is no row.
- * @param others paths of NDJSON files with rows that are left out
+ * Makes compressed files of the rows of one subject (kind of row) and UTC day, read from the segment files of the
+ * event log, ordered by capability and record id. Without rows there is no file.
+ * @param others paths of NDJSON files; rows that they contain are left out
  * @throws DamagedChain, and errors of the store and of DuckDB
  */
 export async function makeProbeFiles(
@@ -85,8 +85,8 @@ export async function makeProbeFiles(
 }
 
 /**
- * Reads the spans of offsets that contain the records of a day. Adjacent spans are joined, so that segments are still
- * found after they were merged.
+ * Reads the spans of offsets that contain the records of a day. Adjacent spans are joined, so that a span still fits
+ * the segments after two of them were merged.
  */
 export async function readDaySpans(
   lake: Pick<Lake, "all">,
@@ -151,7 +151,7 @@ class LineFiles {
   }
 }
 
-/** One probe, as the segment files have it. */
+/** One probe, as a row of the segment files. */
 interface ProbeRow {
   event_id: string;
   cap: string;
@@ -161,7 +161,7 @@ interface ProbeRow {
   body: string;
 }
 
-/** Prints the archive's line of a probe (records.md, Archive rows) in RFC 8785 form, without its newline. */
+/** Formats the archive's line of a probe (records.md, Archive rows) in RFC 8785 form, without its newline. */
 function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): string {
   const { state, status, latency_ms, price, terms, ...otherMembers } = JSON.parse(body) as BodyOf<"mcp.probe">;
   const offers = terms?.offers ?? [];
@@ -190,14 +190,14 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
 const compareBytes = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
 
 const LF = Buffer.from("\n");
-/** Leaves after which the loop yields to other work: a few milliseconds. */
+/** Leaves after which the loop yields to other work of the process; they take a few milliseconds. */
 const LEAVES_PER_TURN = 64;
 /** Most leaves of one file. A leaf has about two kilobytes. */
 const LEAVES_PER_FILE = 100_000;
 
 /**
  * Makes files of the grade leaves of one UTC day (the leaf's `day`): the leaves' bytes in the order of the tree, one
- * leaf a line. Grades of MCP tools are a separate subject.
+ * leaf in each line. `subject` selects grades of MCP tools or all other grades.
  * @param span range of leaves to read
  */
 export async function makeGradeFiles(

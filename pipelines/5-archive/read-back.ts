@@ -14,7 +14,7 @@ import type { ArchiveLeaf } from "../record/leaf.ts";
 import type { Topic } from "../record/topics.ts";
 import type { ArchiveSubject } from "../record/vocabulary.ts";
 
-/** The expected properties of an archive file in the store. */
+/** The properties that an archive file in the store must have. */
 export interface ExpectedFile {
   key: string;
   contentHash: string;
@@ -24,11 +24,11 @@ export interface ExpectedFile {
 
 /**
  * Reads a file back from the public store, as any reader would, unpacks it, and compares hash, length and number of
- * lines.
+ * lines with the expected ones.
  * @param onRead called after the file was read and before it is checked
  * @param onText called with each piece of the unpacked text before the check; it must not keep the piece
  * @returns the packed bytes
- * @throws Unproven where the file differs or is missing, and errors of the store
+ * @throws Unproven when the file differs or is missing, and errors of the store
  */
 export async function readBack(
   publicStore: Pick<Store, "get">,
@@ -46,8 +46,8 @@ export async function readBack(
 }
 
 /**
- * Reads the file that a leaf names and checks it against the leaf.
- * @returns path of its unpacked text, which the caller removes
+ * Reads the file that an archive leaf names, checks it against the leaf, and unpacks it into the work folder.
+ * @returns path of the unpacked text, which the caller removes
  * @throws Unproven
  */
 export async function readLeafFile(
@@ -75,7 +75,7 @@ export async function readLeafFile(
   }
 }
 
-/** Subjects whose rows are records of the event log. After archiving, these rows are deleted from the lake. */
+/** Subjects (kinds of archived rows) whose rows are records of the event log. Once archived, the lake deletes them. */
 export const PROBE_SUBJECTS = {
   liveness_probes: { type: "handshake", topic: "observations.free" },
   mcp_probes: { type: "mcp.probe", topic: "observations.mcp" },
@@ -89,20 +89,20 @@ export const isProbeSubject = (subject: ArchiveSubject): subject is ProbeSubject
 export const subjectOf = (type: string): ProbeSubject | null =>
   (Object.keys(PROBE_SUBJECTS) as ProbeSubject[]).find((subject) => PROBE_SUBJECTS[subject].type === type) ?? null;
 
-/** A file that was made on this machine and is not in the store yet. */
+/** A local archive file that is not in the store yet. */
 export interface MadeFile {
-  /** Path of the packed file on this machine. */
+  /** Path of the compressed file. */
   path: string;
   contentHash: string;
   unpackedBytes: number;
   rows: number;
 }
 
-/** A new path in the lake's work folder, which is emptied at every start. */
+/** Returns an unused path in the lake's work folder, which is emptied at every start. */
 const workPath = (lake: Pick<Lake, "workDir">): string =>
   join(lake.workDir, `archive-${randomBytes(8).toString("hex")}`);
 
-/** Ends the compression and writes the compressed bytes to a local file. @param rows number of its lines */
+/** Ends the compression and writes the compressed bytes to a local file. @param rows number of lines in the file */
 export async function writeMadeFile(
   lake: Pick<Lake, "workDir">,
   packing: ZstdPacking,

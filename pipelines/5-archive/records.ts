@@ -8,10 +8,10 @@ import { partitionOfBucket } from "../record/ids.ts";
 import type { Positions } from "../record/volatile.ts";
 import type { Fact } from "./lines.ts";
 
-/** Topics whose records become evidence. */
+/** Topics of the event log whose records become evidence. */
 const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
 
-/** Records after which the loop yields to other work: a few milliseconds. */
+/** Records after which the loop yields to other work of the process; they take a few milliseconds. */
 const FACTS_PER_TURN = 32;
 
 interface RecordRow {
@@ -40,11 +40,14 @@ const positionsText = (ends: Positions): string =>
     ),
   );
 
-/** {topic: next offset} of the partition that a bucket belongs to. */
+/** {topic: next offset} of the partition that contains a bucket (a fixed share of the endpoints). */
 export const positionsOfBucket = (ends: Positions, bucket: number, partitions: number): Record<string, number> =>
   positionsOf(ends, partitionOfBucket(bucket, partitions), EVIDENCE_TOPICS);
 
-/** Log positions up to which the published closes of days have read each partition. */
+/**
+ * For each topic and partition: the highest next offset in the published closes, up to which evidence files have read
+ * it.
+ */
 function closedPositions(fold: EvidenceFold, partitions: number): Positions {
   const positionsRead: Positions = {};
   for (const { buckets } of fold.days.values()) {
@@ -60,9 +63,9 @@ function closedPositions(fold: EvidenceFold, partitions: number): Positions {
 }
 
 /**
- * Days, ascending, that have records which no close has read: closed days with later records, and unclosed days before
- * `until`.
- * @param ends log positions up to which the lake is loaded
+ * Returns the days, ascending, that have records which no close (publication of a day's evidence) has read: closed
+ * days with later records, and unclosed days before `until`.
+ * @param ends offsets of the event log up to which the lake is loaded
  */
 export async function daysWithNews(
   lake: Pick<Lake, "all">,
@@ -82,8 +85,8 @@ export async function daysWithNews(
 
 /**
  * Yields the records that a close of this day has to read, grouped by sample or capability: partition by partition,
- * bucket by bucket, ascending by id. One group at a time is in memory. The lake knows which records these are; their
- * bodies are read from the segment files of their day.
+ * bucket by bucket, ascending by id. One group at a time is in memory. The lake (local database) knows which records
+ * these are; their bodies are read from the segment files of the day.
  */
 export async function* recordGroups(
   parts: DaySegmentsParts & { lake: Pick<Lake, "stream"> },
@@ -96,7 +99,7 @@ export async function* recordGroups(
     const endOffsets = positionsOf(ends, partition, EVIDENCE_TOPICS);
     const segments = await openDaySegments(parts, { partition, day, below: endOffsets });
     try {
-      // Without a segment the day has no record.
+      // null: no segment has a record of this day.
       if (segments.files !== null)
         yield* recordGroupsIn(parts.lake, fold, endOffsets, { partition, day, files: segments.files });
     } finally {

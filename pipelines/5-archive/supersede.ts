@@ -30,15 +30,15 @@ export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | 
   logId: string;
 }
 
-/** No limit of rows: a file that replaces another is always one file. */
+/** In effect no limit of rows, since a file that replaces another is always one file. */
 const UNLIMITED_ROWS = 1_000_000_000;
 
 /**
- * Replaces a wrong archive file on an operator's request. The rows are made again from their source: the segment files,
- * which keep every record, or the tree for grades. The new file's leaf names the file that it replaces, and the reason.
- * The wrong file stays in the store, and its leaf in the tree. Rows that only the wrong file had are in no valid file
- * afterwards.
- * @throws Failure `unknown` for an unknown id, `usage` for a missing reason, `already` where the file was replaced
+ * Replaces a wrong archive file on an operator's request. The rows are made again from their source: the segment
+ * files, which keep every record, or the tree for grades. The new file's leaf names the file that it replaces and the
+ * reason. The wrong file stays in the store, and its leaf in the tree. Rows that only the wrong file had are in no
+ * valid file afterwards.
+ * @throws Failure `unknown` for an unknown id, `usage` for a missing reason, `already` when the file was replaced
  * before or the new bytes equal the old ones; Unproven, PublicConflict, and errors of lake, stores and publisher
  */
 export async function supersede(parts: SupersedeParts, id: string, reason: string): Promise<ArchiveManifest> {
@@ -90,7 +90,7 @@ async function remakeFile(parts: SupersedeParts, fold: ArchiveFold, wrongLeaf: A
 }
 
 /**
- * Makes the rows of probes again from the segment files: all rows below the wrong file's positions, without those in
+ * Makes the rows of probes again from the segment files: all rows below the wrong file's positions, except those in
  * other valid files.
  */
 async function remakeProbes(

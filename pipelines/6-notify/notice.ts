@@ -8,7 +8,10 @@ import { envelopeOf, sealEnvelope } from "../record/envelope.ts";
 import { noticeId } from "../record/ids.ts";
 import type { NoticeChange } from "../record/vocabulary.ts";
 
-/** A notice to send to one watcher: the card in one leaf of the tree differs from the endpoint's card before. */
+/**
+ * A change to report to one watcher: the card (signed grade) in one leaf of the tree differs from the endpoint's card
+ * before it.
+ */
 export interface Change {
   capability: string;
   /** Position of the card's leaf in the tree. */
@@ -20,14 +23,14 @@ export interface Change {
   to: Standing;
 }
 
-/** The members of a card that notices compare. */
+/** Returns the members of a card that notices compare. */
 export const comparedMembers = ({ band, tier, composite, computed_at, flags = [] }: SignedCard): Standing => ({
   ...{ band, tier, composite, computed_at: computed_at ?? null, flags: [...flags] },
 });
 
 /**
- * Classifies how a card differs from the endpoint's card before.
- * @param wasCorrected true where a correction, or the withdrawal of one, was published between the two cards
+ * Classifies how a card differs from the endpoint's card before it.
+ * @param wasCorrected true if a correction, or the withdrawal of one, was published between the two cards
  */
 export function classifyChange(from: Standing | null, to: Standing, wasCorrected: boolean): NoticeChange {
   if (from === null) return "first";
@@ -45,10 +48,11 @@ export interface Message {
 }
 
 /**
- * Signs a message under Standard Webhooks. Header `webhook-signature` has `v1a,<base64>` of each signer, over
- * `id.timestamp.body`. If the receiver gave a key, `v1,<base64>` (HMAC) comes first, which is the only kind that stock
+ * Signs a message under Standard Webhooks. Header `webhook-signature` contains `v1a,<base64>` of each signer, over
+ * `id.timestamp.body`. If the receiver gave a key, `v1,<base64>` (HMAC) precedes these, the only kind that the common
  * libraries verify.
- * @param attemptAt time of this attempt; receivers refuse messages with an old time @param hmacKey base64
+ * @param attemptAt time of this attempt; receivers refuse messages with an old time
+ * @param hmacKey base64
  */
 export function signMessage(
   id: string,
@@ -79,7 +83,7 @@ export function signMessage(
 
 export interface NoticeParts {
   watcher: string;
-  /** Base64, or null where the receiver gave no key. */
+  /** Base64, or null if the receiver gave no key. */
   hmacKey: string | null;
   change: Change;
   card: SignedCard;
@@ -90,8 +94,8 @@ export interface NoticeParts {
 }
 
 /**
- * Makes a notice, signed with two keys (egress.md, Notices): the key that signs cards, which identifies the sender, and
- * the key that signs answers. Every attempt has an equal body.
+ * Makes a notice, signed with two keys (egress.md, Notices): the key that signs cards, which identifies the sender,
+ * and the key that signs answers of the API. All attempts of one notice have equal bodies.
  */
 export function createNotice(
   parts: NoticeParts,
@@ -124,8 +128,8 @@ export type WatcherType =
   | "watcher.disabled";
 
 /**
- * Makes a record of the topic `watchers`. Its key is the watcher's id, so all records of a watcher lie in one
- * partition.
+ * Makes a record of the topic `watchers`. The record's key is the watcher's id, so all records of a watcher are in
+ * one partition.
  */
 export function createWatcherRecord<T extends WatcherType>(
   type: T,

@@ -27,7 +27,9 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 
-/** Pauses after the first, second, and each further failed attempt, ms (egress.md, Notices). The last pause repeats. */
+/**
+ * Pauses after the first, second and each further failed attempt, ms (egress.md, Notices). The last pause is repeated.
+ */
 const RETRY_PAUSES_MS = [
   5 * SECOND_MS,
   5 * MINUTE_MS,
@@ -39,20 +41,20 @@ const RETRY_PAUSES_MS = [
 ];
 /** A receiver whose attempts have all failed for this long gets no further notice, ms. */
 export const DISABLED_AFTER_MS = 5 * 24 * HOUR_MS;
-/** Longest pause that a receiver may ask for, ms. */
+/** Longest pause that a receiver may request, ms. */
 const MAX_RETRY_AFTER_MS = 24 * HOUR_MS;
 /**
- * Up to this fraction of a pause is added at random, so that attempts that failed together are not repeated at one
- * time.
+ * Up to this fraction of a pause is added at random, so that attempts that failed together are not repeated at the
+ * same moment.
  */
 const MAX_JITTER = 0.1;
 
 /**
- * When the next attempt is due, unix ms: after the schedule's pause, or later where the receiver asked for a longer
- * one. It is never later than the moment at which the receiver is disabled, so that a last attempt is made then.
+ * Computes when the next attempt is due, unix ms: after the schedule's pause, or later if the receiver requested a
+ * longer one. It is never later than the time at which the receiver is disabled, so that a last attempt is made then.
  * @param attempts number of attempts that failed
  * @param times.since time of the first failed attempt since the last accepted notice, unix ms
- * @param requestedPauseMs pause that header Retry-After asks for, ms, or null
+ * @param requestedPauseMs pause that header Retry-After requests, ms, or null
  * @param random in [0, 1)
  */
 export function nextAttemptAt(
@@ -74,22 +76,24 @@ export interface NotifierParts {
   clock: Clock;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Metrics;
-  /** Most attempts in a minute to receivers under one registrable domain. */
+  /** Most attempts per minute to receivers under one registrable domain. */
   perDomainMinute: number;
-  /** Folder in which the watcher table is saved, so that a start reads only later records of the topic. */
+  /**
+   * Folder in which the watcher table is saved, so that after a start only later records of the topic have to be read.
+   */
   folds?: FoldFolder;
   /** Random number in [0, 1) (default Math.random). */
   random?: () => number;
 }
 
 /**
- * Most attempts at once to one registrable domain, so that a receiver that takes the full 15 s delays only its own
- * domain.
+ * Most simultaneous attempts to one registrable domain, so that a receiver that takes the full 15 s delays only the
+ * notices to its own domain.
  */
 const MAX_ATTEMPTS_PER_DOMAIN = 2;
-/** Pause after a fault of our own (log or store), ms. Such a fault does not count as an attempt. */
+/** Pause after an error of our own log or store, ms. Such an error does not count as an attempt. */
 const OWN_FAULT_PAUSE_MS = 5_000;
-/** Pause after nothing could be sent (no free connection, or no network), ms. It does not count as an attempt. */
+/** Pause after nothing could be sent (no free connection, or no network), ms. This does not count as an attempt. */
 const NO_EGRESS_PAUSE_MS = 60_000;
 
 type NoticeMembers = Pick<
@@ -97,26 +101,29 @@ type NoticeMembers = Pick<
   "id" | "notice" | "capability_id" | "seq" | "leaf" | "change" | "attempt" | "at"
 >;
 
-/** The queue of one watcher with the state of its sending. */
+/** The queue of one watcher, with the state of sending its notices. */
 interface SendingQueue extends NoticeQueue {
   isBusy: boolean;
-  /** Nothing is sent before this time, unix ms, for a reason of our own. */
+  /** Nothing is sent before this time, unix ms, because of an error on our side. */
   pausedUntil: number;
-  /** The result of an attempt that is not in the log yet. No further notice is sent before it is. */
+  /** The result of an attempt, until it is in the log. Until then no further notice is sent. */
   unrecorded: { type: WatcherType; body: BodyOf<WatcherType> } | null;
 }
 
 /**
  * Delivers notices. Each published card of a watched endpoint is posted to the watcher's receiver until a 2xx status
- * confirms it, in the order of the tree, one at a time for each watcher. What has to be sent follows from tree and log
- * alone, so a process that takes over sends exactly what is not recorded as delivered. A notice whose delivery could
- * not be recorded is sent again with its id. One process at a time should run it; two are safe, but send some notices
- * twice.
+ * confirms it, in the order of the tree, one at a time for each watcher. Tree and event log alone determine what has
+ * to be sent, so a process that takes over sends exactly what is not recorded as delivered. A notice whose delivery
+ * could not be recorded is sent again under its old id. Only one process at a time should run this; two are safe, but
+ * send some notices twice.
  */
 export class Notifier {
   readonly table = new WatcherTable();
   readonly #tail: LogTail;
-  /** Queues of active watchers. A queue that was served moves to the end, since a Map keeps the order of insertion. */
+  /**
+   * Queues of active watchers. When an attempt starts, its queue moves to the end, since a Map keeps the order of
+   * insertion.
+   */
   readonly #queues = new Map<string, SendingQueue>();
   readonly #domainAttempts = new Map<string, { running: number; startTimes: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
@@ -132,8 +139,8 @@ export class Notifier {
   }
 
   /**
-   * Reads new records of the log and new leaves of the tree, and starts the attempts that are due without waiting for
-   * their end.
+   * Reads new records of the log and new leaves of the tree, and starts the attempts that are due, without waiting
+   * for them to end.
    * @throws errors of log and tree
    */
   async runOnce(): Promise<void> {
@@ -152,7 +159,7 @@ export class Notifier {
     while (this.#running.size > 0) await Promise.all(this.#running);
   }
 
-  /** Aborts the running attempts. The next process sends their notices again. */
+  /** Aborts the running attempts. The process that takes over sends their notices again. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the notifier was stopped"));
     await this.waitUntilIdle();
@@ -165,7 +172,7 @@ export class Notifier {
   }
 
   /**
-   * Adds queues for new watchers, removes the queues of ended watchers, and drops notices that another process
+   * Adds queues for new watchers, removes the queues of ended watchers, and drops notices that another process has
    * delivered.
    */
   #syncQueues(): void {
@@ -181,8 +188,8 @@ export class Notifier {
   }
 
   /**
-   * Scans leaves for notices: first old leaves for queues that are behind (new queues, and full queues that have room
-   * again), then new leaves for all queues.
+   * Scans leaves for notices: first older leaves for queues that are behind (new queues, and full queues that have
+   * room again), then new leaves for all other queues.
    */
   async #scan(): Promise<void> {
     if (!this.#snapshot) return;
@@ -194,7 +201,7 @@ export class Notifier {
       await scanLeaves(queuesBehind, reader.leaves(firstLeaf, this.#scannedTo), this.#scannedTo, room);
     }
     const queues = [...this.#queues.values()].filter(({ scannedTo: seen }) => seen >= this.#scannedTo);
-    // Leaves before the earliest queue's position need not be read.
+    // Leaves before the lowest `scannedTo` of these queues need not be read.
     const firstLeaf = Math.min(head.size, ...queues.map(({ scannedTo: seen }) => seen));
     await scanLeaves(queues, reader.leaves(firstLeaf, head.size), head.size, room);
     this.#scannedTo = Math.max(this.#scannedTo, head.size);
@@ -230,7 +237,7 @@ export class Notifier {
     }
   }
 
-  /** The attempts to a domain in the last minute, and how many are running. */
+  /** Start times of the attempts to a domain in the last minute, and how many attempts are running. */
   #recentAttempts(name: string): { running: number; startTimes: number[] } {
     const oneMinuteAgo = this.parts.clock.monotonic() - MINUTE_MS;
     const domain = this.#domainAttempts.get(name) ?? { running: 0, startTimes: [] };
@@ -247,15 +254,15 @@ export class Notifier {
   }
 
   /**
-   * Makes and records one attempt for the first notice of a queue. After a fault of our own, which is logged, the
-   * attempt is made again later.
+   * Sends the first notice of a queue once and records the result. After an error of our own log or store, which is
+   * logged, the attempt is repeated later.
    */
   async #attempt(queue: SendingQueue): Promise<void> {
     const { logger, clock } = this.parts;
     try {
       if (queue.unrecorded) await this.#record(queue, queue.unrecorded.type, queue.unrecorded.body);
-      // A watcher that a client stopped is recorded in the log before the client gets its answer. Read it now, since
-      // nothing may be sent after a stop.
+      // A client that stops a watcher gets its answer after the stop is in the log. Read the log now, since nothing
+      // may be sent after that.
       await this.#tail.catchUp(queue.watcher.partition);
       dropDelivered(queue);
       const change = queue.waiting[0];
@@ -289,7 +296,7 @@ export class Notifier {
 
   async #recordResult(queue: SendingQueue, change: Change, id: string, result: EgressResult): Promise<void> {
     const { clock, metrics } = this.parts;
-    // The attempt was aborted, or could not be made at all. This is not recorded as a failure of the receiver.
+    // The attempt was aborted, or could not be made at all. Neither is recorded as a failure of the receiver.
     if (result.outcome !== "answered" && this.#stop.signal.aborted) return;
     if (result.outcome === "refused" && result.reason === undefined) {
       queue.pausedUntil = clock.now().getTime() + NO_EGRESS_PAUSE_MS;
@@ -332,7 +339,7 @@ export class Notifier {
   }
 
   /**
-   * Appends a record and waits until the watcher table has read it. Until it is appended it is kept in `unrecorded`.
+   * Appends a record and waits until the watcher table has read it. The record is in `unrecorded` until it is appended.
    */
   async #record<T extends WatcherType>(queue: SendingQueue, type: T, body: BodyOf<T>): Promise<void> {
     queue.unrecorded = { type, body };
@@ -354,7 +361,7 @@ function isDue({ watcher, waiting, pausedUntil, unrecorded }: SendingQueue, now:
   return watcher.failing?.leaf !== firstNotice.leaf || Date.parse(watcher.failing.retryAt) <= now;
 }
 
-/** Drops the notices that any process has delivered, and all notices of a watcher that has ended. */
+/** Drops the notices that this or another process has delivered, and all notices of a watcher that has ended. */
 function dropDelivered({ watcher, waiting }: NoticeQueue): void {
   const firstUndelivered = watcher.state === "active" ? waiting.findIndex(({ leaf }) => leaf >= watcher.next) : -1;
   waiting.splice(0, firstUndelivered < 0 ? waiting.length : firstUndelivered);

@@ -11,16 +11,19 @@ import { type Change, classifyChange, comparedMembers } from "./notice.ts";
 
 /** Number of newest attempts that are kept for each watcher. */
 const MAX_RECENT_ATTEMPTS = 20;
-/** Most ended watchers that are kept for reading; the watcher that ended first is dropped first. */
+/**
+ * Most ended watchers that are kept, so that clients can still read why they ended. Those that ended first are
+ * dropped first.
+ */
 const MAX_ENDED = 10_000;
 
-/** State of the notices of one watched endpoint. */
+/** What was delivered to a watcher about one endpoint. */
 export interface WatchedCap {
   /** `seq` of the last delivered notice, 0 before the first. */
   seq: number;
   /**
-   * The card of the last delivered notice; before the first notice, the endpoint's card when the watcher was created,
-   * or null if it had none.
+   * The compared members of the card in the last delivered notice; before the first notice, those of the endpoint's
+   * card when the watcher was created, or null if it had none.
    */
   standing: Standing | null;
 }
@@ -28,7 +31,7 @@ export interface WatchedCap {
 export type Attempt = BodyOf<"watcher.delivered"> | BodyOf<"watcher.failed">;
 export const isDelivered = (attempt: Attempt): attempt is BodyOf<"watcher.delivered"> => "to" in attempt;
 
-/** The failed attempts since the last delivered notice. All were for the next notice of the queue. */
+/** The failed attempts since the last delivered notice. All of them were for one notice, the first of the queue. */
 export interface FailureStreak {
   leaf: number;
   since: string;
@@ -41,31 +44,31 @@ export interface Watcher {
   readonly id: string;
   readonly url: string;
   /**
-   * Registrable domain of the receiver, and its hosting platform (`vercel.app`). The number of watchers for each is
-   * limited.
+   * Registrable domain of the receiver, and the hosting platform under which it lies (`vercel.app`). The number of
+   * watchers for each is limited.
    */
   readonly domain: string;
   readonly platform: string;
-  /** Opaque name of the client network that created the watcher; null in old records. */
+  /** Opaque name of the network of the client that created the watcher; null in old records. */
   readonly by: string | null;
-  /** When the last notice was accepted; before the first, when the watcher was created. */
+  /** When the last notice was accepted, or when the watcher was created if none was. */
   usedAt: string;
   readonly watched: BodyOf<"watcher.created">["watched"];
   readonly caps: Map<string, WatchedCap>;
   readonly tokenSha256: string;
-  /** Base64; null where the watcher's creator gave no key. */
+  /** Base64; null if the watcher's creator gave no key. */
   readonly hmacKey: string | null;
   readonly createdAt: string;
   /** Partition of the log that has the watcher's records. */
   readonly partition: number;
-  /** Leaves below this position are done: their notices were delivered. */
+  /** Every notice of a leaf below this position was delivered. */
   next: number;
   state: "active" | "stopped" | "disabled";
   /** Why the watcher ended, in words; null while it is active. */
   why: string | null;
   endedAt: string | null;
   failing: FailureStreak | null;
-  /** Newest first. */
+  /** The newest attempts, newest first. */
   late: Attempt[];
 }
 
@@ -78,18 +81,24 @@ const STOP_REASONS = {
   share: "others needed the room, and whoever made it, or its receiver's platform, had most; make a new one later",
 };
 
-/** When the table is full, a watcher whose receiver accepted no notice for this long is ended first, ms. */
+/**
+ * When the table is full, a watcher whose receiver accepted no notice for this long, ms, is ended before all others.
+ */
 const UNUSED_MS = 90 * DAY_MS;
 
-/** The parties whose shares a watcher counts against: the network that created it, and its receiver's platform. */
+/**
+ * The parties between which the room for watchers is shared: the network that created the watcher, and its receiver's
+ * platform.
+ */
 const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder => ({
   client: by ?? undefined,
   domain: platform,
 });
 
 /**
- * All watchers, built from the records of topic `watchers`. The serving replicas and the process that delivers notices
- * use it. Applying a record a second time changes nothing. The code that creates watchers limits their number.
+ * All watchers, built from the records of topic `watchers`. The serving replicas and the process that delivers
+ * notices use it. Applying a record a second time changes nothing. It does not limit the number of watchers; the code
+ * that creates watchers does.
  */
 export class WatcherTable implements StoredFold {
   readonly form = "watchers.3";
@@ -122,9 +131,10 @@ export class WatcherTable implements StoredFold {
   }
 
   /**
-   * Finds the watcher that would be ended to make room for a new one, where at most `maxActive` may be active: a watcher
-   * that was unused for the longest time, else the newest watcher of the party with the most watchers. @returns null
-   * where there is room; undefined where no watcher may be ended
+   * Finds the watcher that has to be ended to make room for a new one when at most `maxActive` may be active: the
+   * watcher that was unused for the longest time, if that is over {@link UNUSED_MS}, else the newest watcher of the
+   * party with the most watchers.
+   * @returns null if there is room; undefined if no watcher may be ended
    */
   findEvictable(maxActive: number, newWatcher: Pick<Watcher, "by" | "platform">, now: Date) {
     if (this.size < maxActive) return null;
@@ -168,7 +178,7 @@ export class WatcherTable implements StoredFold {
     for (const collection of [this.#watchers, this.#activeByDomain, this.#ended]) collection.clear();
   }
 
-  /** Applies a record of the topic. A record that cannot be read is skipped. */
+  /** Applies a record of the topic. A malformed record is skipped. */
   apply(record: LogRecord): void {
     const parsed = readRecord(record);
     if (!parsed.ok) return;
@@ -176,8 +186,8 @@ export class WatcherTable implements StoredFold {
     if (type === "watcher.created") this.#applyCreated(body as BodyOf<"watcher.created">, record.partition);
     if (!type.startsWith("watcher.")) return;
     const watcher = this.#watchers.get((body as { id: string }).id);
-    // A delivery may be recorded after its watcher ended, if the request was running at that moment. The receiver got
-    // the notice, so it counts.
+    // A request may be running when its watcher ends, so its delivery is recorded afterwards. The receiver got the
+    // notice, so it counts.
     if (watcher && type === "watcher.delivered") applyDelivered(watcher, body as BodyOf<"watcher.delivered">);
     if (watcher?.state !== "active") return;
     if (type === "watcher.failed") applyFailed(watcher, body as BodyOf<"watcher.failed">);
@@ -235,7 +245,7 @@ function applyDelivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): vo
 function applyFailed(watcher: Watcher, body: BodyOf<"watcher.failed">): void {
   const { leaf, attempt, says } = body;
   if (leaf < watcher.next) return;
-  // Two processes may both have made attempts. An attempt number that was already counted is skipped.
+  // Two processes may both have sent the notice. An attempt with a number that was already counted is skipped.
   if (watcher.failing?.leaf === leaf && attempt <= watcher.failing.attempts) return;
   watcher.failing = {
     ...{ leaf, says, attempts: attempt, retryAt: body.retry_at },
@@ -251,35 +261,40 @@ function addRecentAttempt(watcher: Watcher, attempt: Attempt): void {
 /** Most waiting notices of one watcher in memory. Further notices are read from the tree after these are delivered. */
 const MAX_WAITING = 200;
 /**
- * Most waiting notices of all watchers in memory. A watcher without a waiting notice may always add one, so that dead
- * receivers never block other watchers.
+ * Most waiting notices of all watchers in memory. A queue that is empty may always add one, so that dead receivers,
+ * whose queues stay full, never block other watchers.
  */
 export const MAX_WAITING_ALL = 50_000;
 
-/** The queue of one watcher: its notices to send, in the order of their leaves. */
+/** The notices to send to one watcher, in the order of their leaves. */
 export interface NoticeQueue {
   readonly watcher: Watcher;
   readonly waiting: Change[];
   /** Leaves below this position were scanned for this watcher: their notices are delivered or wait in the queue. */
   scannedTo: number;
   /**
-   * Watched endpoints for which a correction, or the withdrawal of one, was published after their last scanned card.
+   * Watched endpoints of which a correction, or the withdrawal of one, was published after the card that was scanned
+   * last.
    */
   readonly corrected: Set<string>;
 }
 
-/** Room for further notices in memory, for all queues together. */
+/** Number of notices that may still be added in memory, over all queues. */
 interface MemoryRoom {
   notices: number;
 }
 
-/** Is this queue behind the others (some leaves were scanned for them, but not for it), and does it have room? */
+/**
+ * Returns whether leaves were scanned for other queues that were not scanned for this one, and whether this one has
+ * room.
+ */
 export const isBehind = ({ scannedTo: seen, waiting }: NoticeQueue, scannedTo: number): boolean =>
   seen < scannedTo && waiting.length <= MAX_WAITING / 2;
 
 /**
- * Scans leaves up to position `end` for these queues, and adds a notice for each headline card of a watched endpoint.
- * Scanning stops at the first leaf that a full queue has no room for; a later scan of that queue continues there.
+ * Scans leaves up to position `end` for these queues, and adds a notice for each headline (main) card of a watched
+ * endpoint. For a queue that is full, scanning stops at the first leaf for which it has no room; a later scan
+ * continues there.
  */
 export async function scanLeaves(
   queues: Iterable<NoticeQueue>,
@@ -305,7 +320,7 @@ export async function scanLeaves(
         room.notices--;
         enqueue(queue, leaf);
       } else fullQueues.add(queue);
-      // The position is set after each leaf, so that after a failure the next scan continues here.
+      // Set after each leaf, so that after a failure the next scan continues at this leaf.
       queue.scannedTo = fullQueues.has(queue) ? leaf.index : leaf.index + 1;
     }
   }
@@ -325,7 +340,7 @@ function enqueue(queue: NoticeQueue, { index: leaf, card }: GradeLeaf): void {
   queue.waiting.push({ capability, leaf, seq: seq + 1, change, from, to });
 }
 
-/** The state of an endpoint's notices as it will be after all waiting ones are delivered. */
+/** The `seq` and card that an endpoint will have for this watcher when all waiting notices are delivered. */
 function stateAfterQueue({ watcher, waiting }: NoticeQueue, cap: string): { seq: number; standing: Standing | null } {
   for (let i = waiting.length - 1; i >= 0; i--) {
     const queued = waiting[i]!;

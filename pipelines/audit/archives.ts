@@ -20,7 +20,7 @@ const SUBJECT_BY_TOPIC: Record<string, ArchiveSubject> = {
   "observations.mcp": "mcp_probes",
 };
 
-/** The rows that the archive of one subject and day must have, by the evidence and the log. */
+/** The rows that the archive of one subject (kind of row) and day must have, according to the evidence and the log. */
 interface RequiredRows {
   items: Multiset;
   /** Index of the last leaf that requires a row. */
@@ -30,10 +30,10 @@ interface RequiredRows {
 const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
 /**
- * Checks that the archive is complete and agrees with what was published before the rows moved: files against leaves
- * and manifests; a file for each subject and day since the first day of the evidence; a replacing file is later than
- * the one that it replaces; rows of the valid files against the samples of the evidence, and grades against the log's
- * own leaves.
+ * Checks that the archive is complete and agrees with what was published before the rows were moved there: files
+ * against leaves and manifests; one file or more for each subject and day since the first day of the evidence; a file
+ * that replaces another is later than it; rows of the files that were not replaced against the samples of the
+ * evidence, and grades against the log's own leaves.
  */
 export class ArchiveAudit {
   readonly files = new Check("archive files");
@@ -42,28 +42,30 @@ export class ArchiveAudit {
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
   readonly #required = new Map<string, RequiredRows>();
   readonly #filed = new Map<string, Multiset>();
-  /** Names of subject and day for which a file could not be read, here or in the evidence. */
+  /** Keys ({@link subjectDayKey}) of each subject and day for which an archive or evidence file could not be read. */
   readonly #unreadSubjectDays = new Set<string>();
   #hasHoles = false;
 
-  /** @param fold the archive's leaves so far, including this one @param jwks keys that are valid at this position */
+  /** @param fold state of the archive after this leaf @param jwks keys that are valid at the leaf's position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
     if (leaf.kind === "grade") this.#addRequired(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
   }
 
-  /** Adds a line of the evidence file that this leaf names. */
+  /** Adds a line of the evidence file that leaf `index` names. */
   addLine({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_BY_TOPIC[line.topic] : undefined;
     if (subject) this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
   }
 
-  /** Notes that an evidence file of this day could not be read. Which probes the archive must have is then not known. */
+  /** Notes that an evidence file of this day could not be read, so it is unknown which probes the archive must have. */
   noteUnreadFile(day: string): void {
     for (const subject of Object.values(SUBJECT_BY_TOPIC)) this.#unreadSubjectDays.add(subjectDayKey(subject, day));
   }
 
-  /** Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run. */
+  /**
+   * Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run.
+   */
   noteUnreadLeaves(): void {
     this.#hasHoles = true;
   }
@@ -76,7 +78,7 @@ export class ArchiveAudit {
     this.#required.set(name, required);
   }
 
-  /** Reads and checks every file. @throws SourceDown, and faults of our own */
+  /** Reads and checks every archive file. @throws SourceDown, and faults of our own */
   async checkFiles(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
     const earlierLeaves = new Map<string, ArchiveLeaf>();
     const replacedIds = new Set<string>();
@@ -121,7 +123,9 @@ export class ArchiveAudit {
     this.#filed.set(name, filedItems);
   }
 
-  /** Checks that no subject and day is missing from the first day of the evidence to the newest archived day. */
+  /**
+   * Checks that each subject has a file for every day from the first day of the evidence to the newest archived day.
+   */
   #checkDays({ archive, evidence }: PublishedFold): void {
     const newest = this.#leaves
       .map(({ leaf }) => dayOfManifest(leaf.manifest))
@@ -164,8 +168,8 @@ export class ArchiveAudit {
 }
 
 /**
- * The content of a line in comparable form, and its key for the order of the file; null when it does not belong in this
- * file.
+ * Returns the content of a line in comparable form, and its key for the order of the file; null when the line does
+ * not belong in this file.
  */
 function lineOf(
   subject: ArchiveSubject,
@@ -205,7 +209,7 @@ function checkLeaf(
   const replacedManifest = earlierLeaves.get(supersedes)?.manifest;
   const isSameSubjectDay =
     replacedManifest && replacedManifest.subject === manifest.subject && replacedManifest.from === manifest.from;
-  // Only an earlier file can be replaced, and only once; so no two files replace each other.
+  // Only an earlier file can be replaced, and only once. So no two files replace each other.
   if (!isSameSubjectDay || replacedIds.has(supersedes)) {
     throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
   }
@@ -219,7 +223,7 @@ async function checkManifest(source: Source, { manifest }: ArchiveLeaf): Promise
   if (expected !== got) throw new Unproven(key, expected.slice(0, 200), got.slice(0, 200));
 }
 
-/** The parts of a body's terms that a row of the archive has. */
+/** Those members of a sample's `terms` (the content of the 402 answer) that a row of the archive has. */
 interface Terms {
   sha256?: string;
   protocols?: string[];
@@ -227,7 +231,8 @@ interface Terms {
 }
 
 /**
- * The members of an archive's line as one text, for comparison. The amount is made a number, as evidence has it.
+ * Returns the members of an archive's line as one text, for comparison. The amount is converted to a number, as it is
+ * in the evidence.
  * @returns null when the line is not one of the archive
  */
 function archivedRowText({ amount, ...row }: Record<string, unknown>): string | null {
@@ -238,7 +243,7 @@ function archivedRowText({ amount, ...row }: Record<string, unknown>): string | 
   }
 }
 
-/** Makes the text of {@link archivedRowText} from the evidence's line of a probe (records.md, Archive rows). */
+/** Makes from the evidence's line of a probe the text that {@link archivedRowText} makes of the archive's line. */
 function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
@@ -257,8 +262,9 @@ function observedRowText(line: SampleLine, isTool: boolean): string {
 const MODULUS = 1n << 256n;
 
 /**
- * Compares multisets of items without keeping the items: it counts them and adds up their hashes. Two multisets with
- * equal count and sum have equal items, in any order. Faking that is as hard as finding hashes with a given sum.
+ * Compares multisets of items without keeping the items: it counts them and adds up their hashes. Multisets with
+ * equal count and sum have equal items, in any order: to forge one, an attacker would have to find items whose hashes
+ * have a given sum.
  */
 class Multiset {
   count = 0;

@@ -2,13 +2,13 @@ import type { Endpoint } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
 import type { AmendmentLine, EvidenceLine, SampleLine } from "../record/evidence.ts";
 
-/** Values of `field` in amendments that come from the topic `corrections` and change no row. */
+/** Values of an amendment's `field` for records of the topic `corrections`, which change no row. */
 const CORRECTION_FIELDS: readonly string[] = ["correction", "reinstated", "dispute"];
 
 /** The evidence of one endpoint, added in the order of the files. */
 export class EndpointEvidence {
   readonly samples = new Map<string, SampleLine>();
-  /** Amendments by id of their sample, without those in `#corrections`. */
+  /** Amendments (later changes of a sample) by the sample's id, without those in `#corrections`. */
   readonly #amendments = new Map<string, AmendmentLine[]>();
   readonly #corrections: AmendmentLine[] = [];
 
@@ -23,9 +23,9 @@ export class EndpointEvidence {
   }
 
   /**
-   * Returns the endpoint with the records that a card with these log positions was graded from.
+   * Returns the endpoint with the records from which a card with these log positions was graded.
    * @param positions {topic: next offset} of the card's leaf
-   * @param domain registrable domain of its url, null when unknown
+   * @param domain registrable domain of the endpoint's url, null when unknown
    */
   endpointAsOf(cap: string, positions: Readonly<Record<string, number>>, domain: string | null): Endpoint {
     const rows = [...this.samples.values()].flatMap((line): Row[] => {
@@ -51,7 +51,7 @@ export class EndpointEvidence {
 
 type Row = Sample & Pick<SampleLine, "state">;
 
-/** The newest 402 of an endpoint, free or paid; its payTo is taken as the endpoint's. */
+/** Returns the payTo of the newest 402 answer, free or paid, which counts as the endpoint's payTo. */
 function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
   let newest: Row | null = null;
   for (const row of rows) {
@@ -66,15 +66,15 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
 const bodyOf = (line: AmendmentLine) => line.value as Record<string, unknown>;
 
 /**
- * When a correction was issued; if its text is no valid time, the time of its record (sql/staging/records,
- * corrections).
+ * Time at which a correction was issued. If `issued_at` is no valid time, the time of the correction's record (as in
+ * sql/staging/records, corrections).
  */
 function issuedAt(line: AmendmentLine): number {
   const issued = Date.parse(String(bodyOf(line).issued_at));
   return Number.isNaN(issued) ? Date.parse(line.observed_at) : issued;
 }
 
-/** Corrections that no reinstatement took back. */
+/** Returns the corrections that no reinstatement has revoked. */
 function correctionsInForce(records: readonly AmendmentLine[]): AmendmentLine[] {
   const reinstatedIds = new Set(
     records.flatMap((line) => (line.field === "reinstated" ? [bodyOf(line).correction] : [])),
@@ -85,8 +85,8 @@ function correctionsInForce(records: readonly AmendmentLine[]): AmendmentLine[] 
 const recordIdOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? null;
 
 /**
- * Rows that corrections in force withdraw. One without a record id withdraws every record observed before it was
- * issued.
+ * Returns the ids of the rows that corrections withdraw. A correction without a record id withdraws every record
+ * observed before it was issued.
  */
 function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
   const corrections = correctionsInForce(records).map((line) => ({ record: recordIdOf(line), before: issuedAt(line) }));
@@ -96,8 +96,8 @@ function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[
 }
 
 /**
- * Is there an open dispute? A dispute is open until a correction in force of its record, or of all records, follows
- * (sql/samples/touched, site).
+ * Returns whether there is an open dispute. A dispute is open until a correction of its record, or of all records,
+ * follows that is not revoked (as in sql/samples/touched, site).
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
   const corrections = correctionsInForce(records);

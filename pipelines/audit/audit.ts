@@ -26,11 +26,11 @@ import { auditTree, salvage } from "./tree.ts";
 
 export interface AuditOptions {
   source: Source;
-  /** The source's checkpoint, verified. */
+  /** The source's checkpoint, whose signatures the caller has verified. */
   head: Checkpoint;
-  /** Other copies of the record, which must have one history with it. */
+  /** Other copies of the record. They must have the same history as `source`. */
   copies?: readonly Copy[];
-  /** A checkpoint of this log that was kept from an earlier time: the source's tree must begin with its tree. */
+  /** A checkpoint of this log that the caller kept from an earlier time. The source's tree must begin with its tree. */
   since?: Checkpoint;
   /** Requests a path from the live service of the source, if there is one. */
   ask?: AskLive;
@@ -51,10 +51,10 @@ export interface AuditReport {
 }
 
 /**
- * Proves a whole public record from its first leaf, trusting only the keys of its checkpoint (publication.md, Auditor):
- * every object that the checkpoint needs, every leaf and signature, every index rebuilt, every evidence file, the calls
- * against the opened plans, and every card recomputed. After a finding it goes on with everything that does not depend
- * on it. Nothing is written.
+ * Proves a whole public record from its first leaf, trusting only the keys of its checkpoint (publication.md,
+ * Auditor): every object that the checkpoint needs, every leaf and signature, every index, which is rebuilt, every
+ * evidence file, the calls against the plans whose salt was revealed, and every card, which is recomputed. After a
+ * problem it continues with everything that does not depend on it. Nothing is written.
  * @throws SourceDown, Rollback against `since`, and faults of our own; faults of the record are in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
@@ -88,14 +88,16 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
   };
 }
 
-/** The source of a kept checkpoint. Its tree is not larger than the audited one, so no object is needed from it. */
+/**
+ * The source of `since`, a kept checkpoint. Its tree is not larger than the audited one, so nothing is fetched from it.
+ */
 const KEPT_CHECKPOINT_SOURCE: Source = {
   name: "the checkpoint that was kept",
   get: async () => null,
   close: async () => undefined,
 };
 
-/** Checks that need a proven tree. */
+/** Names of the checks that need a proven tree. */
 const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
 
 /** Calls that are fetched at once. */
@@ -104,7 +106,7 @@ const CALLS_AT_ONCE = 8;
 type AddFindings = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
-/** Reads the log once: each bundle is checked against the tree, and each leaf by every check of the log. */
+/** Reads the log once. Each bundle of entries is checked against the tree, and each leaf by all checks of the log. */
 async function auditRecord(options: AuditOptions, addFindings: AddFindings, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new PackedBytesCheck(options.packing ?? "strict");
@@ -126,7 +128,7 @@ async function auditRecord(options: AuditOptions, addFindings: AddFindings, onPr
   if (ask) addFindings(await auditLive(ask, log.logAudit.fold, log.logAudit.jwks));
 }
 
-/** Reads the log through its checks. Of a broken tree it reads what can be proven; null when nothing can. */
+/** Reads the log through its checks. Of a broken tree it reads the leaves that can be proven; null when none can. */
 async function readLog(
   { source, head }: AuditOptions,
   packing: PackedBytesCheck,
@@ -195,7 +197,9 @@ async function auditEvidence(
   addFindings(...log.logAudit.archiveAudit.findings);
 }
 
-/** Checks the bytes of bought calls that their buyers published against the lines of the evidence. */
+/**
+ * Checks requests and answers of bought calls that their buyers published against the hashes in the evidence's lines.
+ */
 async function auditCalls(source: Source, calls: readonly NamedCall[], onProgress: Progress): Promise<Finding> {
   const check = new Check("bought calls, published");
   await forEachConcurrent(calls, CALLS_AT_ONCE, async (call) => {
@@ -227,13 +231,13 @@ async function auditCards(source: Source, log: LogReading, onProgress: Progress)
   return check.finding;
 }
 
-/** Another copy of the record, with its checkpoint verified under the same keys. */
+/** Another copy of the record. Its checkpoint was verified under the keys of the audited one. */
 export interface Copy {
   source: Source;
   head: Checkpoint;
 }
 
-/** Two signed heads that cannot be of one log: the holder of the log key has signed two histories. */
+/** Two signed checkpoints that cannot be of one log: the holder of the log key has signed two histories. */
 export interface ForkSeen {
   says: string;
   ours: string;
@@ -241,8 +245,8 @@ export interface ForkSeen {
 }
 
 /**
- * Checks that copies have one history: the larger tree must begin with the smaller one, by a consistency proof (RFC
- * 6962) from the larger one's tiles.
+ * Checks that the copies have one history: the larger tree must begin with the smaller one. This is shown by a
+ * consistency proof (RFC 6962) from the larger tree's tiles.
  */
 async function auditCopies(audited: Copy, others: readonly Copy[]): Promise<{ finding: Finding; forks: ForkSeen[] }> {
   const check = new Check("other copies");
@@ -267,12 +271,12 @@ async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise
 /** Requests a path from the live service; null when it answers with an error. */
 export type AskLive = (path: string) => Promise<unknown>;
 
-/** Endpoints that are asked for, spread evenly over all of them. */
+/** Number of endpoints for which a live answer is requested, spread evenly over all listed ones. */
 const ENDPOINTS_SAMPLED = 20;
 
 /**
- * Checks that live answers agree with the log. Each sampled answer must be signed by the answers key, and its card must
- * be in the log; a card that is newer than this checkpoint is left open.
+ * Checks that live answers agree with the log. Each sampled answer must be signed by the answers key, and its card
+ * must be the newest of the endpoint in the log; a card that is newer than this checkpoint counts as open.
  */
 async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): Promise<Finding> {
   const check = new Check("live answers");

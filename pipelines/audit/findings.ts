@@ -10,22 +10,28 @@ export interface Problem {
 /** The result of one check of the audit. */
 export interface Finding {
   check: string;
-  /** `not run`: something that this check depends on was found to be broken. */
+  /**
+   * `not run`: nothing was found broken, but something could not be checked, since what it depends on is broken or
+   * unread.
+   */
   result: "ok" | "broken" | "not run";
-  /** Number of things that were checked. */
+  /** Number of objects, leaves or cards that were checked. */
   checked: number;
-  /** Number of things that cannot be proven yet; `says` has the reason. */
+  /** Number of those that cannot be proven yet; `says` has the reason. */
   open: number;
-  /** Number of things that were not checked, since what they depend on is broken, gone or unread. */
+  /** Number of those that were not checked, since what they depend on is broken, missing or unread. */
   not_run: number;
   says?: string;
   problems: Problem[];
 }
 
-/** Problems that are kept for one check; further ones are only counted. */
+/** Most problems that are kept for one check. Further ones are only counted. */
 const MAX_PROBLEMS = 100;
 
-/** Collects the results of one check. It goes on after a problem, so that one flipped byte does not hide the next. */
+/**
+ * Collects the results of one check. The check continues after a problem, so that one flipped byte does not hide
+ * another.
+ */
 export class Check {
   readonly finding: Finding;
 
@@ -56,8 +62,8 @@ export class Check {
   }
 
   /**
-   * Runs one step. An error about an object of the record becomes a problem; any other error is thrown.
-   * @returns did the step succeed?
+   * Runs one step of the check. An error about an object of the record becomes a problem; any other error is thrown.
+   * @returns whether the step succeeded
    */
   async runStep(work: () => Promise<void>): Promise<boolean> {
     try {
@@ -74,7 +80,7 @@ export class Check {
   }
 }
 
-/** The problem in an error about an object of the record, or null for any other error. */
+/** Returns the problem that an error about an object of the record describes; null for any other error. */
 export function problemOf(error: unknown): Problem | null {
   const { name, key, expected, got, message } = (error ?? {}) as Partial<Problem> & { name?: string; message?: string };
   const messageText = message ?? "";
@@ -85,22 +91,23 @@ export function problemOf(error: unknown): Problem | null {
   return null;
 }
 
-/** Objects whose packed bytes no leaf names; only their unpacked bytes are proven by the root. */
+/** Objects whose compressed bytes no leaf hashes. The root of the tree proves only their unpacked bytes. */
 type PackedKind = "entry bundles" | "segments" | "index shards";
 
-/** `content`: packed bytes are not compared, for an auditor whose zlib or zstd is not the publisher's. */
+/** `content`: compressed bytes are not compared, for an auditor whose zlib or zstd is not the publisher's. */
 export type PackingMode = "strict" | "content";
 
 /**
- * Number of consecutive objects whose packed bytes differ from ours that shows another build of the packer. A shorter
- * series shows objects that were altered.
+ * If at least this many consecutive objects differ from our compressed bytes, they count as compressed by another
+ * build of zlib or zstd; if fewer differ, these count as altered.
  */
 const OBJECTS_TO_ASSUME_ANOTHER_BUILD = 8;
 
 /**
- * Compares packed bytes. Some bits of a gzip or zstd stream do not change what it unpacks to; a flipped one is only
- * seen by packing the contents again with our packer, which is the publisher's (docs/audit.md, Packed bytes). Packers
- * differ between versions and processors, so a long row of objects that differ is left open and is not broken.
+ * Compares compressed bytes. Some bits of a gzip or zstd stream do not change the content. That such a bit was
+ * flipped shows only when the content is compressed again with our packer, which is the publisher's (docs/audit.md,
+ * Packed bytes). Packers differ between versions and processors, so a long series of objects that differ counts as
+ * open, not as broken.
  */
 export class PackedBytesCheck {
   readonly #check = new Check("packed bytes");
@@ -108,7 +115,7 @@ export class PackedBytesCheck {
 
   constructor(private readonly mode: PackingMode) {}
 
-  /** Adds the next object of its kind, in log order, whose contents were found right. */
+  /** Adds the next object of its kind, in log order. The caller has found its content to be right. */
   add(kind: PackedKind, key: string, storedBytes: Uint8Array, repackedBytes: Uint8Array): void {
     if (this.mode === "content") return;
     if (Buffer.compare(storedBytes, repackedBytes) === 0) {
@@ -127,7 +134,10 @@ export class PackedBytesCheck {
     return this.#check.finding;
   }
 
-  /** Ends the row of differing objects of this kind: a long row is left open, a short one becomes problems. */
+  /**
+   * Ends the series of differing objects of this kind: a long one counts as open, the objects of a short one become
+   * problems.
+   */
   #judgeRow(kind: PackedKind): void {
     const row = this.#differingKeys.get(kind) ?? [];
     this.#differingKeys.delete(kind);

@@ -19,10 +19,13 @@ import { EvidenceLeaf, GradeLeaf, type Leaf, RelatedPartiesLeaf } from "../recor
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
-/** Which endpoints are audited: one by its id, those at one URL, or all. */
+/** Selects the endpoints to audit: one by its id, those at one URL, or all. */
 export type EndpointSelector = { cap: string } | { url: string } | "all";
 
-/** The cards of an endpoint that one run published, and the endpoint's letters and corrections in the log before them. */
+/**
+ * The cards of an endpoint that one grading published, and the endpoint's letters and corrections in the log before
+ * them.
+ */
 export interface CardGroup {
   leaves: readonly GradeLeaf[];
   before: Pick<AuditedEndpoint, "letters" | "corrections">;
@@ -31,20 +34,26 @@ export interface CardGroup {
 export interface GatheredRecord {
   /** Endpoint id -> its groups of cards in log order; an empty list for a listed endpoint without a card. */
   groups: Map<string, CardGroup[]>;
-  /** Endpoint id -> URL in its listing. */
+  /** Endpoint id -> URL in the endpoint's listing. */
   urls: Map<string, string>;
   evidence: EvidenceFold;
-  /** Evidence files of rows by bucket, oldest first; and the files with tables of related parties (payees and domains). */
+  /**
+   * Evidence files of rows by bucket (a fixed share of the endpoints), oldest first; and the files with tables of
+   * related parties (payees and domains that took money).
+   */
   rows: Map<number, EvidenceFile[]>;
   tableFiles: EvidenceFile[];
-  /** Tables of related parties (payees and domains) that the leaves name, up to the first unreadable leaf. */
+  /** The tables of related parties, computed from the leaves up to the first unreadable one. */
   relatedParties: RelatedPartiesFold;
   size: number;
-  /** First leaf that could not be read, null when all could. A fault in later leaves proves nothing against the record. */
+  /**
+   * First leaf that could not be read, null when all could. A difference in a later card proves nothing against the
+   * record.
+   */
   hole: number | null;
 }
 
-/** The auditor's state of an endpoint, with the leaves of its newest cards. */
+/** The auditor's state of an endpoint, with the grade leaves of the endpoint's newest cards. */
 type AuditedEndpoint = Endpoint<GradeLeaf, RawLetter>;
 
 const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
@@ -53,15 +62,16 @@ const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
   letters: keepRawLetters,
 };
 
-/** The endpoint ids that a URL may have, one for each HTTP method. Endpoints of MCP tools are found by their listing. */
+/** Endpoint ids for a URL, one for each HTTP method. Endpoints of MCP tools are found by their listing instead. */
 function capsOfUrl(url: string): Set<string> {
   const normalisedUrl = normaliseUrl(url);
   return new Set(METHODS.map((method) => capId(method, normalisedUrl)));
 }
 
 /**
- * Reads the log once and collects the cards of the wanted endpoints, the letters and corrections before them, and the
- * evidence files. Verifies every signature, and that days are closed in order and each close is complete.
+ * Reads the log once and collects the cards of the wanted endpoints, the letters and corrections before these cards,
+ * and the evidence files. Verifies every signature, and that days are closed (their evidence published) in order and
+ * each close is complete.
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
 export async function gather(
@@ -81,9 +91,9 @@ export class RecordGatherer {
   readonly #wantedCaps: Set<string>;
   readonly #url: string | null;
   #chain: KeyChain | null = null;
-  /** Leaf of the day close that is being read, null after its last part. */
+  /** The last leaf that was read of a day close (one day's evidence leaves), null when that close is complete. */
   #openClose: EvidenceLeaf | null = null;
-  /** True after unreadable leaves: the next evidence leaf may be any part of any day's close. */
+  /** True right after unreadable leaves: the next evidence leaf may then be any part of any day's close. */
   #isAfterHole = false;
 
   constructor(
@@ -104,12 +114,12 @@ export class RecordGatherer {
       hole: null,
     };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
-    // The URL of an unlisted endpoint is in no leaf. Here the caller gave the URL.
+    // The URL of an unlisted endpoint is in no leaf. If the caller gave a URL, it is used.
     if (this.#url) for (const cap of capsOfUrl(this.#url)) this.#gathered.urls.set(cap, this.#url);
     this.#wantedCaps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsOfUrl(wanted.url);
   }
 
-  /** Notes that leaves from `index` on cannot be read. */
+  /** Notes that leaf `index` and some leaves after it cannot be read. */
   skip(index: number): void {
     this.#gathered.hole ??= index;
     this.#openClose = null;
@@ -145,7 +155,7 @@ export class RecordGatherer {
         if (this.#isWanted(leaf.card.capability_id)) this.#addGrade(parseLeaf(GradeLeaf, leaf));
         return;
       case "kin":
-        // Unread leaves may have changed the table; then tables are taken from the evidence only.
+        // Leaves that were not read may have changed the table. After them, tables are taken from the evidence only.
         if (this.#gathered.hole === null) this.#addRelatedParties(parseLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
@@ -155,7 +165,7 @@ export class RecordGatherer {
 
   #isWanted = (cap: string): boolean => this.wanted === "all" || this.#wantedCaps.has(cap);
 
-  /** @returns the endpoint before this leaf, and after it */
+  /** @returns the endpoint's state before this leaf, and after it */
   #applyLeaf(cap: string, leaf: Leaf): { before: AuditedEndpoint; after: AuditedEndpoint } {
     const endpointBefore = this.#endpoints.get(cap) ?? AUDITOR_PROJECTION.createEndpoint(cap);
     const endpointAfter = applyLeafToEndpoint(endpointBefore, leaf, AUDITOR_PROJECTION);

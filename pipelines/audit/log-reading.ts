@@ -34,7 +34,7 @@ export class LogReading {
   readonly logAudit: LogAudit;
   readonly #indexes: IndexAudit;
   readonly #gatherer: RecordGatherer;
-  /** True after a leaf that could not be used, since what is computed from later leaves would be wrong. */
+  /** True after a leaf that could not be used. Everything computed from later leaves would then be wrong. */
   #hasUnusableLeaf = false;
   /** True when leaves were skipped because they cannot be proven any more. */
   hasHoles = false;
@@ -51,12 +51,12 @@ export class LogReading {
     this.#gatherer = new RecordGatherer(source, "all", size, false);
   }
 
-  /** Checks the next entry (bytes of a leaf). */
+  /** Checks the next entry, the bytes of a leaf. */
   async add(entry: Buffer): Promise<void> {
     const leaf = await this.logAudit.add(entry);
     if (!leaf) this.#hasUnusableLeaf = true;
     if (!leaf || this.#hasUnusableLeaf) return;
-    // An index depends on every leaf below it, so after skipped leaves it cannot be rebuilt.
+    // An index is computed from every leaf below its size, so after skipped leaves it cannot be rebuilt.
     if (!this.hasHoles) await this.#indexes.add(leaf, this.logAudit.jwks, this.logAudit.fold);
     else if (leaf.kind === "index") this.#indexes.check.countNotRun("leaves below them are unread");
     if (this.#gatherError) return;
@@ -72,7 +72,7 @@ export class LogReading {
     this.#gatherer.skip(index);
   }
 
-  /** Ends the reading, after the root over all entries was found to be the signed one. */
+  /** Ends the reading. The caller has found that the root over all entries is the signed one, or has skipped leaves. */
   async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     await this.logAudit.end();
     await this.#indexes.end();
@@ -80,8 +80,8 @@ export class LogReading {
   }
 
   /**
-   * Reads the log again for indexes whose leaf came too late to rebuild them in the first reading, in order of their
-   * sizes.
+   * Reads the log again to rebuild the indexes that the first reading could not, as their leaf was too far after the
+   * leaves of the index. It rebuilds them in the order of their sizes.
    */
   async #readLateIndexes(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const secondAudit = new IndexAudit(this.source, this.packing, this.maxHeldChanges, this.#indexes);
@@ -97,7 +97,7 @@ export class LogReading {
         onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
       }
     } catch (error) {
-      // The fault is in a tile or segment, which another check has reported.
+      // The error is in a tile or segment, and another check has reported it.
       if (!problemOf(error)) throw error;
       this.#indexes.check.countNotRun("the leaves below them cannot be read once more", lateIndexes.length);
     }
@@ -113,7 +113,10 @@ export class LogReading {
     return this.#gatherer.finish();
   }
 
-  /** The findings of all checks. Indexes are left out after an unusable leaf; with skipped leaves they count as not run. */
+  /**
+   * The findings of all checks. Those of indexes are left out after an unusable leaf; after skipped leaves they are
+   * `not run`.
+   */
   get findings(): Finding[] {
     return [...this.logAudit.findings, ...(this.#isSound || this.hasHoles ? this.#indexes.findings : [])];
   }
@@ -125,19 +128,22 @@ interface NamedIndex {
   jwks: Jwks | null;
 }
 
-/** The change that one leaf makes to the index: an endpoint and its new entry, null when it is not listed. */
+/** The change that one leaf makes to the index: an endpoint and its new entry, which is null when it is not listed. */
 interface HeldChange {
   at: string;
   cap: string | null;
   entry: IndexEntry | null;
 }
 
-/** Most leaves whose changes are held back until an index leaf names its tree size, which is smaller than its position. */
+/**
+ * Most leaves whose changes are held back. An index leaf names a tree size below its own position, so newer changes
+ * must wait.
+ */
 const MAX_HELD_CHANGES = 1 << 18;
 /** Shards that are read at once. */
 const SHARDS_AT_ONCE = 8;
 
-/** Cache of index lines by entry. Entries are immutable. */
+/** Texts of index lines by their entry. Entries never change. */
 type LineCache = WeakMap<IndexEntry, string>;
 
 function lineOf(entry: IndexEntry, cache: LineCache): string {
@@ -146,7 +152,7 @@ function lineOf(entry: IndexEntry, cache: LineCache): string {
   return line;
 }
 
-/** Groups the entries by shard, sorted as the lines of the shard. */
+/** Groups the entries by shard. Each group is sorted like the lines of its shard. */
 function groupByShard(entries: readonly IndexEntry[]): IndexEntry[][] {
   const bits = shardBits(entries.length);
   const entriesByShard = Array.from({ length: 2 ** bits }, (): IndexEntry[] => []);
@@ -168,25 +174,28 @@ function indexListOf(entriesByShard: readonly IndexEntry[][], cache: LineCache) 
 }
 
 /**
- * Rebuilds every published index byte for byte from the leaves below it, and reads each of its shards when an index
- * first names it. An index leaf comes after leaves that are not in its index, so the changes of the newest leaves are
- * held back.
+ * Rebuilds every published index byte for byte from the leaves below its size, and reads each shard (file of lines)
+ * when an index first names it. An index leaf follows leaves that are not in its index, so the changes of the newest
+ * leaves are held back.
  */
 class IndexAudit {
   readonly check: Check;
   readonly shards: Check;
   readonly tables: Check;
-  /** Set when the Parquet file of the newest index is missing. Files of older indexes may be missing. */
+  /** Set when the Parquet file of the newest index is missing. The files of older indexes may be missing. */
   #missingTable: MissingObject | null = null;
-  /** Indexes that a second reading of the log has to rebuild: their leaf came after this reading had passed their size. */
+  /**
+   * Indexes that a second reading has to rebuild, since the changes above their size were already applied at their
+   * leaf.
+   */
   readonly lateIndexes: NamedIndex[] = [];
-  /** The state below the newest index: number of leaves, time of the last leaf, and the entries. */
+  /** State at the size of the newest index: number of leaves, time of the last of these leaves, and the entries. */
   #size = 0;
   #newestAt = "";
   readonly #entries = new Map<string, IndexEntry>();
   readonly #lineCache: LineCache = new WeakMap();
   #heldChanges: HeldChange[] = [];
-  /** Hashes of the shards of the index before, which were read already. */
+  /** Hashes of the shards of the previous index. They were read already. */
   #readShardHashes = new Set<string>();
 
   constructor(
@@ -207,7 +216,7 @@ class IndexAudit {
     this.holdChange(leaf, fold);
   }
 
-  /** Adds the change of the next leaf to those held back. */
+  /** Holds back the change of the next leaf. */
   holdChange(leaf: Leaf, fold: PublishedFold): void {
     const cap = endpointOf(leaf);
     this.#heldChanges.push({ at: leaf.at, cap, entry: cap === null ? null : indexEntryOf(fold.caps.get(cap)!) });
@@ -250,7 +259,7 @@ class IndexAudit {
       this.#readShardHashes = new Set(shards.map(({ sha256 }) => sha256));
     };
     const bytes = await fetchNamed(this.source, leaf, "indexList").catch(async (error: unknown) => {
-      // If the list is broken, read the shards that the rebuilt index names.
+      // If the published list is broken, the shards are known from the rebuilt index.
       if (problemOf(error)) await readShards();
       throw error;
     });
@@ -274,7 +283,9 @@ class IndexAudit {
     verifySignature(leaf.key, jwks, list, parsedList.computed_at);
   }
 
-  /** Makes the Parquet file of an index again and compares it. The file of an older index may have been deleted. */
+  /**
+   * Makes the Parquet file of an index again and compares the hashes. The file of an older index may have been deleted.
+   */
   async #compareTable({ index, table }: IndexLeaf, entriesByShard: readonly IndexEntry[][]): Promise<void> {
     this.#missingTable = null;
     if (!table) return;

@@ -15,12 +15,13 @@ import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts"
 import { ArchiveAudit } from "./archives.ts";
 import { Check, type Finding, problemOf } from "./findings.ts";
 
-/** Used in place of the chain of keys documents when its newest documents may be among skipped leaves. */
+/** Stands for the chain of keys documents when its newest documents may be among skipped leaves. */
 const UNSEEN_CHAIN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
 
 /**
- * Reads the leaves in order and checks each against the rules of the log: dense positions, times that never go back,
- * RFC 8785 bytes, the chain of keys documents, and a card's signature under the keys that were valid at its position.
+ * Reads the leaves in order and checks each against the rules of the log: positions without gaps, times that never go
+ * back, RFC 8785 bytes, a valid chain of keys documents, and the signature of each card under the keys that were
+ * valid at its position.
  */
 export class LogAudit {
   readonly leaves = new Check("leaves");
@@ -44,7 +45,7 @@ export class LogAudit {
       const problem = problemOf(error);
       if (!problem) throw error;
       this.#signedCards--;
-      // A skipped leaf may have named the document with this key.
+      // Skipped leaves may have named the document that contains this key.
       const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
       if (isUnread) this.cards.countNotRun("the keys document of their position could not be read");
       else this.cards.addProblem(problem);
@@ -52,7 +53,7 @@ export class LogAudit {
   }
 
   /**
-   * Reads the next leaf. A leaf that breaks a rule becomes a finding, and the audit goes on without it.
+   * Reads the next leaf. A leaf that breaks a rule becomes a problem of a check, and the audit continues without it.
    * @returns the leaf, or null when it cannot be used
    */
   async add(bytes: Buffer): Promise<Leaf | null> {
@@ -63,7 +64,7 @@ export class LogAudit {
     if (leaf.kind === "keys") {
       const previousChain = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
       this.#keysRead = leaf.n + 1;
-      // The log has the hash even of a document that cannot be read, so the next document must still name that hash.
+      // The next document must name this hash, even if this document cannot be read: the leaf has the hash.
       this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
       await this.keys.runStep(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
@@ -81,7 +82,7 @@ export class LogAudit {
     return leaf;
   }
 
-  /** Skips `count` unreadable leaves; the rules apply again to the leaves after them. */
+  /** Skips `count` unreadable leaves. The leaves after them are checked again. */
   skip(count: number): void {
     this.#nextIndex += count;
     this.#skipped += count;
@@ -91,7 +92,7 @@ export class LogAudit {
     this.archiveAudit.noteUnreadLeaves();
   }
 
-  /** Ends the reading: waits until the last signatures are verified. */
+  /** Ends the reading, after the last signatures were verified. */
   async end(): Promise<void> {
     await this.#signatures.drain();
     this.cards.countOk(this.#signedCards);
@@ -130,7 +131,7 @@ export class LogAudit {
     return leaf;
   }
 
-  /** The newest keys document that was proven, and its keys. */
+  /** The keys of the newest keys document, and its hash. The keys are UNREADABLE_KEYS if it could not be proven. */
   get chain(): KeyChain | null {
     return this.#chain;
   }
@@ -144,7 +145,10 @@ export class LogAudit {
   }
 }
 
-/** Reads the tree size in the source's present checkpoint; the source may have published since the audit began. */
+/**
+ * Reads the tree size in the source's present checkpoint, unverified. The source may have published since the audit
+ * began.
+ */
 async function currentSizeOf(source: Source): Promise<number> {
   const note = await source.get(CHECKPOINT, MAX_BYTES.note);
   return Number(
@@ -183,14 +187,14 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
 }
 
 /**
- * Checks the commitments of a log: each is published once, and none before the hour that it names is over, since an earlier
- * publication would reveal the time of the purchase more exactly. The bytes that a commitment commits to are not checked, since
- * only the buyer can show them.
+ * Checks the commitments of a log (hashes of purchases that are not public): each is published once, and not before
+ * the hour that it names is over, since that would reveal the time of the purchase more exactly. The bytes that were
+ * hashed are not checked, since only the buyer can show them.
  */
 export class CommitmentAudit {
   readonly #check = new Check("commitments");
 
-  /** @param isNew no leaf before this one held the commitment */
+  /** @param isNew true if no earlier leaf contains this commitment */
   add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
     const publishableFrom = publishableAt(moment).toISOString();
@@ -206,8 +210,8 @@ export class CommitmentAudit {
 }
 
 /**
- * Finds the leaf that commits to these bytes under this salt, proven under the checkpoint. A buyer shows it to others.
- * Reads the log from its first leaf, with one segment or bundle in memory.
+ * Finds the leaf that commits to these bytes under this salt, proven under the checkpoint. With it a buyer proves a
+ * purchase to others. Reads the log from its first leaf, with one segment or bundle in memory.
  * @throws Failure `unknown`; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
  */
 export async function openCommitment(

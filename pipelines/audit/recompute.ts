@@ -16,28 +16,29 @@ import { problemOf } from "./findings.ts";
 import { type CardGroup, type EndpointSelector, type GatheredRecord, gather } from "./gather.ts";
 
 /**
- * The result for one published card. `ok`: recomputing gave every byte except the signature, and the digest of its
- * inputs, its sentence and its raw letter. `pending`: its evidence is not published yet. `not run`: recomputing gave
- * something else, but objects that it may depend on are broken or missing, so this proves nothing.
+ * The result for one published card; `tier` is the card's depth of checks, `band` its letter. `ok`: the recomputed
+ * card equals it in every byte except the signature, and so do digest of the inputs, sentence (`why`) and raw letter
+ * in its leaf. `pending`: its evidence is not published yet. `not run`: the recomputed card differs, but objects on
+ * which it may depend are broken or missing, so this proves nothing.
  */
 export interface CardVerdict {
   capability_id: string;
   url: string | null;
-  /** Log position of its leaf. */
+  /** Log position of the card's leaf. */
   leaf: number;
   tier: string;
   band: string;
   /** null: the card has no such member. */
   computed_at: string | null;
   verdict: "ok" | "pending" | "differs" | "not run";
-  /** Why it is pending, or `not run`. */
+  /** Why the verdict is `pending` or `not run`. */
   says?: string;
   difference?: Difference;
 }
 
 export interface RecomputeSummary {
   tree_size: number;
-  /** Newest closed day, "" before the first. */
+  /** Newest closed day (whose evidence is published), "" before the first. */
   closed_to: string;
   endpoints: number;
   ok: number;
@@ -47,8 +48,9 @@ export interface RecomputeSummary {
 }
 
 /**
- * Recomputes the cards of some endpoints from public objects alone, without a database: signatures and positions in the
- * log, rows as of each card's positions, table of related parties, letter, hold and sentence (publication.md, Auditor).
+ * Recomputes the cards of some endpoints from public objects alone, without a database: signatures and positions in
+ * the log, the rows that each card was computed from, table of related parties, letter, hold (the rule that delays a
+ * rise) and sentence (publication.md, Auditor).
  * @param head a verified checkpoint
  * @param onVerdict called for every card, in order of capability and log
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
@@ -65,7 +67,7 @@ export async function recompute(
 /**
  * Recomputes cards from the leaves that {@link gather} has read.
  * @param continuesAfterBroken true: a broken evidence file does not end the audit. Cards that are recomputed without
- * the file and agree are proven; others that may need the file count as not run
+ * the file and agree are proven; cards that differ and may need the file count as `not run`
  */
 export async function recomputeGathered(
   source: Source,
@@ -74,7 +76,7 @@ export async function recomputeGathered(
   continuesAfterBroken = false,
 ): Promise<RecomputeSummary> {
   const broken: BrokenObject[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
-  /** Returns a handler for the error of a file. The handler notes what cannot be read, or throws. */
+  /** Returns a handler for the error of a file. The handler records which object is broken, or throws. */
   const handleBroken = (what: Omit<BrokenObject, "what">) => (error: unknown) => {
     const problem = continuesAfterBroken ? problemOf(error) : null;
     if (!problem) throw error;
@@ -111,14 +113,14 @@ export async function recomputeGathered(
   };
 }
 
-/** Something that cannot be read, and the cards that may depend on it. */
+/** An object or leaves that cannot be read, and which cards may depend on them. */
 interface BrokenObject {
   what: string;
-  /** Number of the first leaf that could not be read. Every card with a greater leaf number may depend on it. */
+  /** Position of the first leaf that could not be read. Every card at a greater position may depend on it. */
   hole?: number;
-  /** Day of a file. */
+  /** Day of the broken file. */
   day?: string;
-  /** Bucket of a file of rows; absent for a file of tables of related parties. */
+  /** Bucket (share of the endpoints) of a broken file of rows; absent for a file of tables of related parties. */
   bucket?: number;
 }
 
@@ -128,7 +130,8 @@ const rethrow: HandleBroken = () => (error) => {
 };
 
 /**
- * A card that differs counts against the record only if everything that it may depend on was read; else it is not run.
+ * Changes `differs` to `not run` for a card that may depend on something broken. Such a difference proves nothing
+ * against the record.
  */
 function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly BrokenObject[]): CardVerdict {
   if (card.verdict !== "differs") return card;
@@ -143,7 +146,7 @@ function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly Br
   return { ...rest, verdict: "not run", says: `${brokenInput.what} is broken or gone` };
 }
 
-/** The evidence of these capabilities in all files of their bucket, oldest first. */
+/** Reads the evidence of these capabilities from all files of their bucket, oldest first. */
 async function readEvidenceOf(
   source: Source,
   { rows }: GatheredRecord,
@@ -216,7 +219,7 @@ function evaluate(
   if (firstCard.computed_at === undefined)
     return sameResultForAll({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
   const now = new Date(firstCard.computed_at);
-  // Otherwise the card would be pending for ever.
+  // Such a card is refused, since it could name a day far ahead and so stay pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {
     const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: firstCard.computed_at };
     return sameResultForAll({ verdict: "differs", difference });
@@ -225,8 +228,8 @@ function evaluate(
     return sameResultForAll({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
   const table = tables.get(inputs.kin);
   if (!table) {
-    // The evidence file with this table is due once a day after the day of the leaf is closed. Until then the card is
-    // pending, if the published leaves know the table; later, or if they do not, the card differs.
+    // The evidence file with this table is published at the latest when the day after the leaf's own day is closed.
+    // Until then the card is pending if this table is among those that are expected; otherwise the card differs.
     const isDue = hole === null && closedEvidence.newest > dayOf(new Date(at));
     if (!isDue && closedEvidence.relatedParties.get(day)?.has(inputs.kin))
       return sameResultForAll({
@@ -270,7 +273,7 @@ function evaluate(
     const inputsDifference = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDifference ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
-    // When the past is simulated, a card may know records of the day after its own: until that day is closed, the card
+    // In a simulated past, a card may have used records of the day after its own. Until that day is closed, the card
     // is pending.
     const isNextDayOpen = addDays(dayOf(now), 1) > closedEvidence.newest;
     return isNextDayOpen
@@ -280,8 +283,9 @@ function evaluate(
 }
 
 /**
- * The members of our card that are compared with the published one. The version of our checks is taken from the
- * published card, since nothing recomputes it. For a card of the older form only the members that it has are compared.
+ * Returns the members of our card that are compared with the published one. The version of our checks is copied from
+ * the published card, since it is an input and not a result. For a card of the older form svc.scorecard.v1 only the
+ * members that it has are compared.
  */
 function membersOf(ownCard: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
   const { verifier_version, schema } = published;
@@ -291,7 +295,7 @@ function membersOf(ownCard: UnsignedCard, published: Omit<SignedCard, "signature
   return Object.fromEntries(members);
 }
 
-/** The first difference of two values, as a path from the top; members in the order of RFC 8785. */
+/** The first difference between two values, in the member order of RFC 8785. `field` is its path from the top. */
 export interface Difference {
   field: string;
   expected: string;
@@ -321,7 +325,7 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
 }
 
 /**
- * The tables of payees and domains that cards name, by hash. Each line of a file holds the changes since the line
+ * Reads the tables of payees and domains that cards name, by hash. Each line of a file has the changes since the line
  * before it, and must result in the table whose hash it names.
  * @throws Unproven, MissingObject, Oversized, SourceDown
  */

@@ -10,9 +10,9 @@ const BLOCKS_PER_DAY = 4;
 const BLIND_BYTE_BELOW = 64;
 
 /**
- * Checks that calls were made at the times, and from the kinds of wallets, of the salted plan of their day. The plan's
- * hash was published before the day; its salt is in the first leaf after the day (verification-method.md, section 5).
- * The planner's code is not used here.
+ * Checks that calls were made at the times, and from the kinds of wallets, that follow from the secret salt of their
+ * day. The salt's hash was published before the day, and the salt in the first leaf after the day
+ * (verification-method.md, section 5). The planner's code is not used here.
  */
 export class ScheduleAudit {
   readonly salts = new Check("salts of days, opened");
@@ -67,7 +67,9 @@ export class ScheduleAudit {
 }
 
 /**
- * Does a paid call fit the plan? A re-test is always blind; another call is one of every block, or the one of the day.
+ * Returns whether a paid call fits the plan. A re-test (a repetition after a failure) is always blind, that is paid
+ * from an unknown wallet. Any other call is that of a block (six hours) while every block is called, or the one daily
+ * call.
  */
 function fitsPlan({ blind, retest }: SampleLine, planBytes: Buffer, blockOfDay: number): boolean {
   if (retest === true) return blind === true;

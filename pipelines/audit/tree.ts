@@ -13,18 +13,18 @@ import { fetchBundle, RecordReader, unpackEntries } from "../published/reader.ts
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { Check, type Finding, type PackedBytesCheck, problemOf } from "./findings.ts";
 
-/** Bundles that are fetched and unpacked ahead of the one that is checked. */
+/** Bundles (files of 256 entries) that are fetched and unpacked ahead of the one that is checked. */
 const BUNDLES_AHEAD = 8;
 
-/** Called with every bundle's entries in order, before the root over all of them is known. */
+/** Called with the entries of each bundle, in order, before the root over all of them is known. */
 export type OnEntries = (entries: readonly Buffer[]) => void | Promise<void>;
 
 /**
- * Checks every object that the checkpoint needs. The tree is built again from all entries: its root must be the
- * checkpoint's, and every tile and segment must equal the built one. In memory are one bundle and the right edge of the
- * tree.
- * @param onEntries called with every bundle, in order
- * @returns the findings, and whether the entries give the root: then every leaf is proven, even if a tile is broken
+ * Checks every object that the checkpoint needs. Builds the tree again from all entries: its root must be the
+ * checkpoint's, and every tile and segment must equal the built one. One bundle and the right edge of the tree are in
+ * memory.
+ * @param onEntries called with the entries of each bundle, in order
+ * @returns the findings, and whether the entries give the root. If so, every leaf is proven, even if a tile is broken
  */
 export async function auditTree(
   source: Source,
@@ -40,10 +40,11 @@ export async function auditTree(
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return resultOf(true);
-    // All tiles agree with the entries, so the checkpoint was signed for a different tree.
+    // All tiles agree with the entries, so the checkpoint was signed for another tree.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
-    // Some entry differs from the signed one. The reader compares entries with proven tiles and throws at that entry.
+    // Some entry differs from the signed one. The reader below compares entries with proven tiles and throws at that
+    // entry.
     const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
@@ -57,7 +58,7 @@ export async function auditTree(
 
 type Checks = Record<"bundles" | "tiles" | "segments", Check>;
 
-/** @returns the root over all entries; differences of tiles and segments are in their checks */
+/** @returns the root over all entries; differences of tiles and segments are recorded in their checks */
 async function rebuild(
   source: Source,
   size: number,
@@ -67,7 +68,7 @@ async function rebuild(
 ): Promise<Buffer> {
   const fetch = createSourceFetch(source);
   const edge = new Map<number, Tile>();
-  /** The segment that is being read, packed again as the publisher packs it: one frame of its lines. */
+  /** The segment that is being read, packed as the publisher packs it: its entries as lines, in one frame. */
   let segment = new ZstdPacking();
   let tree = TreeState.empty;
   const runTileCheck = (tile: Tile) => tiles.runStep(() => checkTile(tile, fetch));
@@ -102,7 +103,7 @@ async function checkTile({ level, n, width, bytes }: Tile, fetch: FetchObject): 
   if (!storedBytes.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(storedBytes));
 }
 
-/** Fetches a bundle: its entries, its packed bytes, and the bytes that our packer makes. */
+/** Fetches a bundle and returns its entries, its stored bytes, and the bytes that our packer makes of its entries. */
 async function fetchAndRepackBundle(fetch: FetchObject, n: number, width: number) {
   const bundle = await fetchBundle(fetch, n, width);
   const allEntries = await unpackEntries(bundle);
@@ -129,15 +130,16 @@ async function compareSegment(
   packing.add("segments", key, packed, expectedSegment.packed);
 }
 
-/** Called for leaves that cannot be proven any more. */
+/** Called for leaves that cannot be proven any more: the position of the first, and their number. */
 type OnHole = (first: number, count: number) => void;
 
 const BUNDLES_OF_SEGMENT = SEGMENT_LEAVES / TILE_WIDTH;
 
 /**
- * Reads the leaves of a tree whose entries do not give the checkpoint's root. Each bundle is proven by the tile above
- * it; else its leaves are taken from their segment; else they are a hole. Every tile and segment is checked too. Slower
- * than reading a sound tree, and used only for a broken one.
+ * Reads the leaves of a tree whose entries do not give the checkpoint's root. Each bundle is compared with the tile
+ * above it. If it does not match, its leaves are taken from their segment; if that fails too, they are reported to
+ * `onHole`. Every tile and segment is checked too. This is slower than {@link auditTree} and used only for a broken
+ * tree.
  * @throws Tampered, MissingObject when the right edge does not give the root, since then nothing can be proven;
  * SourceDown
  */
@@ -169,7 +171,7 @@ export async function salvage(
   return [bundles.finding, tiles.finding, segments.finding];
 }
 
-/** Reads segments, each once. The last one is kept in memory. */
+/** Reads segments, each at most once. The one that was read last is kept in memory. */
 class SegmentEntries {
   readonly #segmentsTried = new Set<number>();
   #lastSegment: { n: number; entries: Buffer[] } | null = null;

@@ -9,36 +9,36 @@ import { BLOCK_MS, blockOf, blockStart, dayOf, dayStart } from "../record/time.t
 import { BANDS, type Band } from "../record/vocabulary.ts";
 
 /**
- * Days for which calls are simulated. It is longer than the window, so that an old theft (money taken without an
- * answer) no longer counts at the end.
+ * Days for which calls are simulated. It is longer than the grading window, so that an old theft (money taken without
+ * an answer) no longer counts at the end.
  */
 const LOOKAHEAD_DAYS = 130;
-/** Latency that is assumed where none was measured, ms, as in the table of verification-method.md. */
+/** Latency that is assumed for an endpoint without a measured one, ms, as in the table of verification-method.md. */
 const DEFAULT_LATENCY_MS = 800;
 
-/** An endpoint whose next letter is computed. */
+/** An endpoint for which the next better letter (grade) is computed. */
 export interface EndpointProspect {
   endpoint: Endpoint;
-  /** Published letter of the endpoint's headline card; UNRATED before the first. */
+  /** Letter of the endpoint's published headline card (the one that `check` shows); UNRATED before the first. */
   published: Band;
   /**
-   * Raw letters (before the hold) of its headline cards, in the order of their leaves. The hold delays a rise until
-   * they allow it.
+   * Raw letters of the endpoint's published headline cards, oldest first. The published letter is the worst raw
+   * letter of the last 14 days, so it rises only after a delay, the hold.
    */
   raw: readonly DayLetter[];
   paidBlocks: number;
   /** Price of one paid call, micro-units. */
   priceMicro: bigint;
-  /** Do we have a question for the endpoint whose answer we know? Used only if it was never paid. */
+  /** Can we ask the endpoint a question whose answer we know? Used only if the endpoint was never paid. */
   hasKnownAnswer: boolean;
-  /** Does the seller advertise an output schema? Used only if it was never paid. */
+  /** Does the seller advertise an output schema? Used only if no answer of the endpoint is recorded. */
   hasSchema: boolean;
 }
 
 export interface NextLetter {
   /** The next better letter; null when none is reached within the simulated days. */
   next: Band | null;
-  /** Number of further good paid calls until the letter's conditions (gates) are met. */
+  /** Number of further good paid calls until the conditions of the better letter (its gates) are met. */
   gate_calls: number;
   /** Day on which the conditions are met. */
   gate_day: string;
@@ -63,7 +63,8 @@ const median = (values: readonly number[]): number | null =>
   values.length === 0 ? null : [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)]!;
 
 /**
- * Makes a perfect probe and a perfect paid call of this endpoint, with the latency and the checks of its calls so far.
+ * Makes a perfect probe (unpaid request) and a perfect paid call of this endpoint, with the median latency and the
+ * kinds of checks of its calls so far.
  */
 function perfectSamples({
   endpoint: { rows },
@@ -116,8 +117,8 @@ interface FutureBlock {
 }
 
 /**
- * Simulates the planned calls from the next block on, all of them good: one in every block until 30 blocks were paid,
- * then one a day.
+ * Simulates the planned calls from the next block on, all of them good: one paid call in every block until 30 blocks
+ * have one, then one a day.
  */
 function simulateCalls(prospect: EndpointProspect, now: Date): { rows: Sample[]; blocks: FutureBlock[] } {
   const { probe, paid } = perfectSamples(prospect);
@@ -139,8 +140,8 @@ function simulateCalls(prospect: EndpointProspect, now: Date): { rows: Sample[];
 }
 
 /**
- * Finds the first block after which the raw letter is better than `current`. It searches binarily, since further good
- * calls never lower the letter.
+ * Finds the first future block after which the raw letter is better than `current`, by binary search, since further
+ * good calls never lower the letter; null if there is none.
  */
 function findFirstBetter(
   prospect: EndpointProspect,
@@ -162,8 +163,8 @@ function findFirstBetter(
 }
 
 /**
- * Returns the first day on which the hold allows a letter better than `current` to be published, if the raw letter is
- * `raw` from `fromDay` on.
+ * Returns the first day on which a letter better than `current` can be published, if the raw letter is `raw` from
+ * `fromDay` on.
  */
 function publishableDay(letters: readonly DayLetter[], fromDay: string, raw: Band, current: Band): string {
   const heldLetter = bandToPublish([...letters, { day: fromDay, band: raw }], fromDay, raw);
@@ -173,8 +174,8 @@ function publishableDay(letters: readonly DayLetter[], fromDay: string, raw: Ban
 
 /**
  * Computes what the next better letter of an endpoint costs. It grades the recorded calls together with simulated
- * perfect calls of the plan, until the letter is better than the published one and the hold allows it. The result is a
- * lower bound, since a failed call would cost more.
+ * perfect calls, as the daily plans would make them, until the letter is better than the published one and the hold
+ * allows it. The result is a lower bound, since a failed call would cost more.
  */
 export function computeNextLetter(prospect: EndpointProspect, now: Date): NextLetter {
   const { endpoint, published, raw: letters, priceMicro } = prospect;
@@ -187,7 +188,8 @@ export function computeNextLetter(prospect: EndpointProspect, now: Date): NextLe
     rank(rawNow) < rank(published) ? { n: -1, raw: rawNow } : findFirstBetter(prospect, simulated, published);
   if (!firstBetter) return noNextLetter;
   const gate = firstBetter.n < 0 ? { end: now, calls: 0 } : simulated.blocks[firstBetter.n]!;
-  // One millisecond earlier, since the end of a block is the first moment of the next block and may be on the next day.
+  // One millisecond is subtracted, since the end of a block is the first moment of the next block and may be on the
+  // next day.
   const gateDay = firstBetter.n < 0 ? today : dayOf(new Date(gate.end.getTime() - 1));
   const day = publishableDay([...letters, { day: today, band: rawNow }], gateDay, firstBetter.raw, published);
   const callsUntilDay =

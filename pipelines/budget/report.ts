@@ -19,7 +19,7 @@ import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
 import { computeNextLetter, type NextLetter } from "./next-letter.ts";
 
-/** The next better letter of an endpoint and the cost to reach it (next-letter.ts). */
+/** The next better letter (grade) of an endpoint and the cost to reach it, in dollars (next-letter.ts). */
 type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
 
 export interface BudgetLine {
@@ -28,19 +28,24 @@ export interface BudgetLine {
   url: string;
   host: string;
   /**
-   * Does today's plan include paid calls of the endpoint? null when there is no plan yet, or the endpoint was listed
-   * after the plan was made.
+   * May the endpoint be paid by the plan of the report's day? null when there is no plan yet, or the endpoint was
+   * listed after the plan was made.
    */
   covered: boolean | null;
   why: PlanLine["why"];
-  /** Price of one call in the plan; null when the endpoint offers nothing that we can pay. */
+  /**
+   * Price of one call by the plan, in dollars; null when the plan has no price, since the endpoint offers nothing
+   * that we can pay.
+   */
   price: string | null;
+  /** Number of blocks (six hours UTC each) in which at least one paid call of the endpoint counts for its grade. */
   paid_blocks: number;
+  /** Number of clients that checked the endpoint in the seven UTC days before the report's day. */
   demand: number;
   letter: Band;
   /**
-   * null when there is no better letter, nothing can be paid, or the endpoint is beyond the number that the caller
-   * asked for.
+   * null when no better letter can be reached, nothing can be paid, or next letters are computed only for endpoints
+   * that come before this one.
    */
   next: NextCost | null;
 }
@@ -61,7 +66,7 @@ export interface BudgetReport {
     reserved: string;
     not_covered: Record<string, number>;
   };
-  /** Covered endpoints first, ordered by the cost of their next letter. */
+  /** Endpoints that the plan may pay (covered) first, ordered by the cost of their next letter. */
   endpoints: BudgetLine[];
 }
 
@@ -85,7 +90,7 @@ function findLetter(published: BudgetParts["published"], id: string): { band: Ba
 
 async function computeNextCost(parts: BudgetParts, listedCap: ListedCap, price: bigint): Promise<NextCost | null> {
   const { lake, published, now } = parts;
-  // One week more than the window of grading, since the window moves once a week.
+  // Reads one week more than the grading window of `now`, since the start of the window moves once a week.
   const since = windowStart(now).getTime() - 7 * DAY_MS;
   const rows = await lake.all<Sample>(sql("queries/record:samples"), { cap: listedCap.cap, since });
   const { band, raw } = findLetter(published, listedCap.cap);
@@ -136,7 +141,8 @@ function compareLines(a: BudgetLine, b: BudgetLine): number {
 /**
  * Makes the budget report: coverage, spending, and the cost of the next letters, as of now.
  * @param day UTC date
- * @param maxNextLetters number of endpoints whose next letter is computed, covered ones first; each takes 10 ms
+ * @param maxNextLetters number of endpoints for which the next letter is computed, covered ones first; each takes
+ * about 10 ms
  */
 export async function createBudgetReport(
   parts: BudgetParts,
@@ -207,10 +213,11 @@ export async function readStoredReport(store: Pick<Store, "get">): Promise<Budge
 }
 
 /**
- * Derives the report of an earlier day from the stored report, for commands that cannot read the lake. Coverage and
- * prices come from that day's plan, spending from its line in `by_day`. Payees of that day are not stored, so the lists
- * by host, domain and payee are null. Letters, demand and next letters are those of the stored report.
- * @returns null where the day is not among the thirty in `by_day`
+ * Derives the report of an earlier day from the stored report, for commands that cannot read the lake (the database
+ * of the log's rows). Coverage and prices are those of that day's plan, and spending is that day's in `by_day`.
+ * Payments by host, domain and payee are stored only for the report's own day, so these lists are null. Letters,
+ * demand and next letters are those of the stored report.
+ * @returns null if the day is not one of the thirty UTC days that end with the stored report's day
  */
 export async function deriveDayReport(
   day: string,
@@ -244,21 +251,24 @@ export async function deriveDayReport(
 }
 
 /**
- * Greatest age of a stored report while a service is running: two intervals between reports, and the time to make one.
+ * Greatest age of a stored report while a service is running, which stores one every 10 minutes: two of these
+ * intervals, and the time to make a report.
  */
 const MAX_REPORT_AGE_MS = 25 * 60_000;
 
-/** Is this the report of the given UTC day, and recent enough that a running service must have stored it? */
+/**
+ * Is this the report of the given UTC day, and is it recent enough to have been stored by a service that is running?
+ */
 export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, today: string, now: Date): boolean =>
   day === today && now.getTime() - Date.parse(at) < MAX_REPORT_AGE_MS;
 
-/** Sums over signed payments, as money. */
+/** Sums over signed payments, in dollars. */
 interface Spent {
   calls: number;
   /** Signed payments, settled or not; the caps count these. */
   signed: string;
   settled: string;
-  /** Losses: payments of calls whose end no process watched, or that failed through our own fault. */
+  /** Payments of calls whose end no process watched, or that failed through our own fault. */
   lost: string;
   refunded: string;
 }
@@ -293,7 +303,7 @@ const formatSpent = (sum: Sum): Spent => ({
 const SPENDING_DAYS = 30;
 
 interface Spending {
-  /** The report's day. */
+  /** Spending of the report's day. */
   day: Spent;
   /**
    * Spending of the day by host, by registrable domain and by payee, the largest sum first. Each of these has a

@@ -9,7 +9,7 @@ import type { EndpointRecord } from "./endpoint-record.ts";
 import { NotInRecord } from "./errors.ts";
 
 export interface CorrectionOrder {
-  /** Ids of the records, or every record observed before now. */
+  /** Ids of the records to withdraw, or every record observed before now. */
   records: readonly string[] | "all_before_now";
   /** `computed_at` of the wrong grade, or null. */
   gradeAt: string | null;
@@ -17,13 +17,13 @@ export interface CorrectionOrder {
   says: string;
 }
 
-/** Most records that one command may name: one batch of the log, which is written whole or not at all. */
+/** Most records that one command may name. They fit into one batch of the log, which is written whole or not at all. */
 const MAX_RECORDS = 1_000;
 const MAX_REASON_LENGTH = 2_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
-/** Checks a text for the public record. @throws Failure `usage` */
+/** Checks a text that is to be published. @throws Failure `usage` */
 function checkReason(says: string): string {
   const text = says.trim();
   if (text.length === 0) throw new Failure("usage", "--says: say what was got wrong");
@@ -47,8 +47,8 @@ function checkTime(text: string | null, now: Date): string | null {
 }
 
 /**
- * Makes the corrections of one order after checking them against the record. Nothing is written here.
- * @throws Failure `usage`, NotInRecord, Failure `already`: then none of them may be written
+ * Checks one order against the record and makes its corrections. Writes nothing.
+ * @throws Failure `usage`, NotInRecord, Failure `already`: then none of the corrections may be written
  */
 export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
   if (!Object.hasOwn(OUR_FAULTS, order.fault)) {
@@ -70,7 +70,10 @@ export function planCorrections(record: EndpointRecord, order: CorrectionOrder, 
 
 interface Target {
   record_id: string | null;
-  /** When the withdrawn record was observed; later letters rest on it. null for a correction of every record. */
+  /**
+   * When the withdrawn record was observed; only later letters (grades) can rest on it. null: the correction
+   * withdraws all records.
+   */
   observed_at: string | null;
 }
 
@@ -102,14 +105,14 @@ function targetAllRecords(record: EndpointRecord, now: string): Target {
   return { record_id: null, observed_at: null };
 }
 
-/** Number of samples observed before `before` that no correction withdraws. */
+/** Number of samples observed before `before` that no correction has withdrawn. */
 export const countNotWithdrawn = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
     ([id, { sampleId: of, observedAt }]) =>
       of === null && observedAt < before && !correctionRecords.findWithdrawing(id, observedAt),
   ).length;
 
-/** Makes the reinstatement that takes a correction back. @throws Failure `already`, NotInRecord */
+/** Makes the reinstatement, which revokes a correction. @throws Failure `already`, NotInRecord */
 export function planReinstatement(
   { corrections, reinstated }: EndpointRecord["correctionRecords"],
   id: string,
@@ -122,8 +125,8 @@ export function planReinstatement(
 }
 
 /**
- * Makes a record of the topic `corrections`. Its id is the hash of its body (records.md, Envelope), so a copy is
- * dropped.
+ * Makes a record of the topic `corrections`. Its id is computed from the hash of its body (records.md, Envelope), so
+ * that a copy of it is recognised and dropped.
  */
 export const createCorrectionDraft = <T extends "correction" | "reinstated" | "dispute">(
   type: T,

@@ -10,7 +10,7 @@ import { addressKey } from "../record/networks.ts";
 import { RFC3339, rfc3339 } from "../record/time.ts";
 import { BadDispute, NotThePayee } from "./errors.ts";
 
-/** A dispute is accepted this long after it was signed, ms. */
+/** Greatest age of a dispute's signature at which the dispute is accepted, ms. */
 const MAX_AGE_MS = 7 * 86_400_000;
 /** A seller's clock may be this much ahead of ours, ms. */
 const MAX_CLOCK_AHEAD_MS = 300_000;
@@ -35,12 +35,14 @@ export const PayeeSignature = z
   .max(132)
   .regex(/^(?:0x[0-9a-fA-F]{130}|[1-9A-HJ-NP-Za-km-z]{64,88})$/, SIGNATURE_MESSAGE)
   .refine((text) => HEX_SIGNATURE.test(text) || fromBase58(text, 64) !== null, SIGNATURE_MESSAGE);
-/** A time in the record's form. */
+/** A time in the form that all records use. */
 export const SignedAt = z.string().regex(RFC3339, "must look like 2026-11-21T12:00:00.000Z");
 
 const ID_PATTERNS = { cap: /^cap_[0-9A-HJKMNP-TV-Z]{26}$/, rec: /^rec_[0-9A-HJKMNP-TV-Z]{26}$/ };
 
-/** A seller's dispute as it is sent: the five members of the statement, the address that is paid, and the signature. */
+/**
+ * A seller's dispute as it is sent: the five members of the signed statement, the payee's address, and the signature.
+ */
 export const SignedDispute = z.strictObject({
   capability_id: z.string().regex(ID_PATTERNS.cap, "is not a capability id"),
   record_id: z.string().regex(ID_PATTERNS.rec, "is not a record id").nullable(),
@@ -57,8 +59,8 @@ export const SignedDispute = z.strictObject({
 export type SignedDispute = z.infer<typeof SignedDispute>;
 
 /**
- * The statement that the seller signs: the RFC 8785 form of five members. An Ethereum address signs it with EIP-191
- * (personal_sign), a Solana address signs its UTF-8 bytes with Ed25519.
+ * The statement that the seller signs: the RFC 8785 form of five members. The holder of an Ethereum address signs it
+ * with EIP-191 (personal_sign), the holder of a Solana address signs its UTF-8 bytes with Ed25519.
  */
 export const statementOf = ({
   capability_id,
@@ -69,13 +71,16 @@ export const statementOf = ({
 }: Omit<SignedDispute, "pay_to" | "signature">) => canonicalText({ capability_id, record_id, says, at, service });
 
 /**
- * Id of a dispute, made from statement and payee. The signature is left out, since it has two valid forms for one
- * statement.
+ * Id of a dispute, made from statement and payee. The signature is left out, since one statement can have two valid
+ * signatures of one key.
  */
 export const disputeId = (dispute: SignedDispute): string =>
   `dsp_${idOf([statementOf(dispute), addressKey(dispute.pay_to)])}`;
 
-/** Validates a value as a dispute to this service, at this time. @throws BadDispute with a pointer for each fault */
+/**
+ * Checks that a value is a dispute addressed to this service and signed recently.
+ * @throws BadDispute with a pointer for each fault
+ */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {
   const parsed = SignedDispute.safeParse(value);
   if (!parsed.success) {
@@ -104,8 +109,9 @@ export function findTimeProblem(text: string, now: Date, maxAge: { ms: number; w
 }
 
 /**
- * Checks that a dispute was signed by its payTo, and that the record has seen this endpoint ask to be paid there. Only
- * wallets with a key can sign: a contract's signature (ERC-1271) would need a chain.
+ * Checks that the holder of `pay_to` signed the dispute, and that a 402 of this endpoint in the record named that
+ * address. Only wallets with a private key can sign: verifying a contract's signature (ERC-1271) would need access to
+ * a chain.
  * @param payTos addresses in {@link addressKey} form
  * @throws NotThePayee
  */
@@ -119,8 +125,8 @@ export async function checkPayee(dispute: SignedDispute, payTos: ReadonlySet<str
 }
 
 /**
- * Did the wallet of this address sign the statement: by EIP-191 for an Ethereum address, by Ed25519 over UTF-8 for a
- * Solana one?
+ * Returns whether the holder of this address signed the statement: by EIP-191 for an Ethereum address, by Ed25519
+ * over the UTF-8 bytes for a Solana address.
  */
 export const isSignedBy = async (pay_to: string, statement: string, signature: string): Promise<boolean> =>
   isEvmAddress(pay_to) ? isSignedByEvm(pay_to, statement, signature) : isSignedBySolana(pay_to, statement, signature);
@@ -128,20 +134,20 @@ export const isSignedBy = async (pay_to: string, statement: string, signature: s
 async function isSignedByEvm(pay_to: string, message: string, signature: string): Promise<boolean> {
   if (!HEX_SIGNATURE.test(signature)) return false;
   const [address, hex] = [pay_to, signature] as `0x${string}`[];
-  // viem throws for a signature that is no point of the curve: it is as wrong as any other.
+  // viem throws for a signature that is no point of the curve. Such a signature is just wrong.
   return verifyMessage({ address: address!, message, signature: hex! }).catch(() => false);
 }
 
 /**
- * A Solana address is the public key itself. Program-derived addresses are not on the curve, so nobody can sign for
- * them.
+ * Returns whether the key that is this Solana address signed the statement. A program-derived address is not on the
+ * curve, so nobody can sign for it.
  */
 function isSignedBySolana(pay_to: string, statement: string, signature: string): boolean {
   const [key, bytes] = [fromBase58(pay_to, 32), fromBase58(signature, 64)];
   return key !== null && bytes !== null && verifyBytes(key, Buffer.from(statement), bytes);
 }
 
-/** The dispute in the form of a log record, with everything that is needed to verify the signature again. */
+/** Makes the log record's body of a dispute. It contains everything that is needed to verify the signature again. */
 export const disputeBody = (dispute: SignedDispute, now: Date): BodyOf<"dispute"> => ({
   id: disputeId(dispute),
   ...dispute,

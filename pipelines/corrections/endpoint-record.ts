@@ -12,19 +12,19 @@ import type { CorrectionRecord } from "../record/volatile.ts";
 import { NotInRecord } from "./errors.ts";
 import type { LogFact, LogHistoryReader } from "./reading.ts";
 
-/** A correction as the log holds it. */
+/** A correction as recorded in the event log. */
 export interface LoggedCorrection {
   id: string;
   cap: string;
-  /** null: the correction is of every record observed before it was issued. */
+  /** null: the correction withdraws every record observed before `issuedAt`. */
   recordId: string | null;
   issuedAt: string;
 }
 
-/** The corrections, disputes and reinstatements of the topic `corrections`, added in log order. */
+/** The corrections, disputes and reinstatements in the topic `corrections`. They are added in the order of the log. */
 export class CorrectionRecords {
   readonly corrections = new Map<string, LoggedCorrection>();
-  /** Ids of corrections that were taken back. */
+  /** Ids of corrections that were revoked. */
   readonly reinstated = new Set<string>();
   /** Ids of disputes. */
   readonly disputes = new Set<string>();
@@ -38,7 +38,7 @@ export class CorrectionRecords {
     this.corrections.set(String(body.id), { id: String(body.id), cap: key, recordId, issuedAt });
   }
 
-  /** Returns the first correction in force that withdraws this record, or null. */
+  /** Returns the first correction that withdraws this record and was not revoked, or null. */
   findWithdrawing(recordId: string, observedAt: string): LoggedCorrection | null {
     for (const correction of this.corrections.values()) {
       if (this.reinstated.has(correction.id)) continue;
@@ -49,14 +49,14 @@ export class CorrectionRecords {
   }
 }
 
-/** Types of records that are samples. A paid sample is identified by its intent (records.md, Evidence). */
+/** Types of records that are samples. A paid sample has the id of its `paid.intent` record (records.md, Evidence). */
 const SAMPLES: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent"]);
 const OBSERVATION_TOPICS = ["observations.free", "observations.paid", "observations.mcp"] as const;
 
 export interface LoggedRecord {
   type: string;
   observedAt: string;
-  /** Event id of the sample that it belongs to, or null when it is a sample itself. */
+  /** Event id of the sample to which this record belongs, or null when it is a sample itself. */
   sampleId: string | null;
 }
 
@@ -66,8 +66,8 @@ export interface EndpointRecord {
   /** Every observation by its id. */
   records: ReadonlyMap<string, LoggedRecord>;
   /**
-   * Addresses, in {@link addressKey} form, that a 402 of this endpoint named to us. Addresses of listings are not among
-   * them: anybody may write a listing.
+   * Addresses, in {@link addressKey} form, that a 402 answer of this endpoint to us has named. Addresses in listings
+   * do not count, since anybody may write a listing.
    */
   payTos: ReadonlySet<string>;
   correctionRecords: CorrectionRecords;
@@ -77,7 +77,7 @@ const textOf = (value: unknown): string | null => (typeof value === "string" ? v
 const memberOf = (value: unknown, name: string): unknown =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>)[name] : undefined;
 
-/** All addresses that the 402 of this observation named. */
+/** Returns all addresses that the 402 answer of this observation named. */
 function payTosOf({ body }: LogFact): string[] {
   const terms = [body.terms, memberOf(body.first_leg, "terms")].flatMap((one) => memberOf(one, "offers") ?? []);
   const addressValues = [
@@ -91,7 +91,10 @@ function payTosOf({ body }: LogFact): string[] {
   });
 }
 
-/** Reads an endpoint's record. @throws NotInRecord when the record has neither a listing nor an observation of it */
+/**
+ * Reads an endpoint's record.
+ * @throws NotInRecord when there is neither a listing nor an observation of the endpoint
+ */
 export async function readEndpoint(reading: LogHistoryReader, cap: string): Promise<EndpointRecord> {
   const record = await readIfRecorded(reading, cap);
   if (!record) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
@@ -171,8 +174,9 @@ const toCorrectionDraft = ({ type, cap, body, log_offset }: CorrectionRow): Corr
 type Reader = Pick<Statements, "all">;
 
 /**
- * Corrections that a run had read, as drafts of their leaves: a card may be published as the consequence of a
- * correction only if its run knew the correction. @param positions {topic: {partition: next offset}} of the run
+ * Returns the corrections that a run (one grading) had read, as drafts of their leaves. A card may be published as
+ * the consequence of a correction only if its run had read that correction.
+ * @param positions {topic: {partition: next offset}} of the run
  */
 export async function readCorrectionsBelow(
   lake: Reader,
@@ -186,9 +190,9 @@ export async function readCorrectionsBelow(
 }
 
 /**
- * Corrections, disputes and reinstatements that are in the log and not in the tree yet, by capability. Serving shows
- * them before their leaves are published.
- * @param caps only these endpoints (default: all)
+ * Returns the corrections, disputes and reinstatements that are in the event log but not yet in the tree, by
+ * capability. Serving shows them before their leaves are published.
+ * @param caps endpoints to which the result is limited (default: all)
  */
 export async function readUnpublished(
   lake: Reader,

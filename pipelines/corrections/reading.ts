@@ -10,11 +10,11 @@ import type { Store } from "../../infra/store/store.ts";
 import { readRecord } from "../record/envelope.ts";
 import { rfc3339 } from "../record/time.ts";
 
-/** One record of the log, as far as corrections need it. */
+/** The members of a log record that corrections need. */
 export interface LogFact {
   eventId: string;
   type: string;
-  /** The capability, in every topic that is read here. */
+  /** The capability id; all topics that are read here have it as key. */
   key: string;
   observedAt: string;
   body: Record<string, unknown>;
@@ -35,8 +35,8 @@ export interface LogHistoryParts {
 }
 
 /**
- * Reads the record beside a running service: the segments of the commit chain, and then the log's tail. The lake is not
- * read, since only one process can open it. A copy of a record is left out.
+ * Reads records while the service runs: first the committed segments, then the rest from the log. The lake is not
+ * read, since only one process can open it. Of several copies of a record only the first is returned.
  */
 export class LogHistoryReader {
   private constructor(
@@ -72,7 +72,7 @@ export class LogHistoryReader {
   }
 
   /**
-   * All records of one partition with this key, or with any key (null), in log order.
+   * Yields all records of one partition that have this key (null: any key), in log order.
    * @throws DamagedChain, OffsetGone
    */
   async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
@@ -104,7 +104,7 @@ export class LogHistoryReader {
       for (const record of records) {
         if (key !== null && record.key !== key) continue;
         const parsed = readRecord(record);
-        // A record that cannot be read is no part of the record until a redrive.
+        // A malformed record is skipped until an operator has it processed again (a redrive).
         if (!parsed.ok) continue;
         const { type, observed_at: observedAt, body } = parsed.envelope;
         yield { eventId: record.eventId, type, key: record.key, observedAt, body };

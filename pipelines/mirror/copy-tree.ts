@@ -10,11 +10,14 @@ import { fetchInto, type Source } from "../published/source.ts";
 import { BundleCopier, type CopyCounts, type ExposedStore } from "./copy.ts";
 import type { LeafWalk } from "./walk.ts";
 
-/** Segments that are fetched and proven ahead of the walk: each takes some 100 MB unpacked. */
+/**
+ * Segments (files of 65,536 leaves) that are fetched and proven ahead of the walk, which reads the leaves in order.
+ * Each takes some 100 MB unpacked.
+ */
 const SEGMENTS_AHEAD = 2;
 /**
- * If at least so many leaves of a begun segment are missing, the whole segment is fetched; fewer are fetched as
- * bundles.
+ * A segment of which some leaves were copied before is fetched whole if more than this many leaves are missing.
+ * Otherwise these are fetched as bundles (files of 256 leaves).
  */
 const MIN_MISSING_LEAVES = SEGMENT_LEAVES / 4;
 
@@ -30,7 +33,8 @@ export interface TreeCopy {
 
 /**
  * Copies every leaf below `head` into the store and passes it to the walk, in order. Whole segments are fetched as
- * such; the rest, and segments that the source does not have, are fetched as entry bundles. The walk makes the tiles.
+ * such; the rest, and segments that the source does not have, are fetched as entry bundles. The walk makes and writes
+ * the tiles.
  * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
  */
 export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: number; root: Buffer }): Promise<void> {
@@ -65,14 +69,17 @@ export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: num
 }
 
 /**
- * Packs the segments whose leaves were fetched as bundles. A segment that exists already is replaced, since an earlier
- * run may have left it torn.
+ * Packs the segments whose leaves were fetched as bundles. A segment that exists already is replaced, since an
+ * earlier run may have been killed while writing it.
  */
 async function packSegments(exposed: ExposedStore, numbers: readonly number[]): Promise<void> {
   for (const n of numbers) await exposed.put(segmentKey(n), await packSegment(exposed.store, n));
 }
 
-/** Fetches the next leaves up to `size` as bundles, which are fetched and proven ahead of the walk. */
+/**
+ * Fetches the next leaves up to position `size` as bundles. Up to `width` bundles are fetched and proven ahead of the
+ * walk.
+ */
 async function copyBundles(
   { source, exposed, tiles, counts, width, onProgress }: TreeCopy,
   walk: LeafWalk,
@@ -87,7 +94,7 @@ async function copyBundles(
   }
 }
 
-/** A segment whose leaves hash to those of the tree. */
+/** A segment whose leaves were proven to be those of the tree, and its compressed bytes. */
 interface Segment extends ProvenSegment {
   n: number;
   packed: Uint8Array;
@@ -96,7 +103,7 @@ interface Segment extends ProvenSegment {
 /** Bundles that are written to the store at once. */
 const WRITES_AT_ONCE = 8;
 
-/** Copies segments: 65,536 leaves a request instead of 256. Each is proven by one hash of level 2. */
+/** Copies segments, each with 65,536 leaves in one request (a bundle has 256). One hash of level 2 proves a segment. */
 class SegmentCopier {
   constructor(
     private readonly source: Source,
@@ -128,12 +135,12 @@ class SegmentCopier {
         return provenSegment;
       }
       await partFile?.remove();
-      // A part that an earlier run left may have been damaged by our own disk, so it is fetched once more.
+      // The part from an earlier run may have been damaged by our own disk, so the whole segment is fetched once more.
       if (!isContinued) throw provenSegment;
     }
   }
 
-  /** Writes a segment that the walk has read, after its entry bundles. @throws what the store throws */
+  /** Writes the entry bundles of a segment that the walk has read, then the segment. @throws what the store throws */
   async expose({ n, packed, entries }: Segment): Promise<void> {
     await forEachConcurrent(range(0, TILE_WIDTH), WRITES_AT_ONCE, async (i) => {
       const bundle = await packBundle(entries.slice(i * TILE_WIDTH, (i + 1) * TILE_WIDTH));

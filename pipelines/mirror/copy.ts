@@ -6,11 +6,11 @@ import { headersOf } from "../published/objects.ts";
 import { bundleWidth, fetchProvenBundle, type ProvenBundle } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
 
-/** Counts of a run. */
+/** Counts of one run of a mirror. */
 export interface CopyCounts {
   /** Objects that were fetched from the source. */
   fetched: number;
-  /** Objects that an earlier run had left here. */
+  /** Objects that an earlier run had left in the store and that were proven to be right. */
   adopted: number;
 }
 
@@ -21,12 +21,12 @@ export interface MendedObject {
 }
 
 /**
- * The objects of one run. They are written through the store's bulk, so that all of them are durable together before
- * the commit. Objects of an earlier run were durable only if that run committed, so they are proven before they are
- * adopted.
+ * Writes the objects of one run into the folder that the mirror exposes, through the store's bulk writer, so that all
+ * of them are durable together before the run is committed. Objects of an earlier run were durable only if that run
+ * was committed, so they are proven before they are adopted.
  */
 export class ExposedStore {
-  /** @param onMended called for every written object that was not there, or had other bytes */
+  /** @param onMended called for each written object that was missing before, or that had other bytes */
   constructor(
     readonly store: Store,
     private readonly bulk: Bulk,
@@ -38,7 +38,10 @@ export class ExposedStore {
     return (await this.store.get(key))?.bytes ?? null;
   }
 
-  /** Writes an object whose bytes were proven. One with other bytes under its name was damaged and is replaced. */
+  /**
+   * Writes an object whose bytes were proven. A stored object with this key and other bytes was damaged and is
+   * replaced.
+   */
   async put(key: string, bytes: Uint8Array): Promise<void> {
     if (this.onMended) {
       const stored = await this.readStored(key);
@@ -48,7 +51,7 @@ export class ExposedStore {
     await this.bulk.put(key, bytes, { contentType, cacheControl });
   }
 
-  /** Keeps an object of an earlier run, whose bytes were proven. */
+  /** Keeps an object of an earlier run. The caller has proven its bytes. */
   adopt(key: string): void {
     this.bulk.adopt(key);
   }
@@ -64,7 +67,7 @@ export class ExposedStore {
   }
 }
 
-/** Copies entry bundles. Each is proven by the tile above it before it is written. */
+/** Copies entry bundles. Each bundle is compared with the tile above it before it is written. */
 export class BundleCopier {
   constructor(
     private readonly source: Source,
@@ -74,8 +77,9 @@ export class BundleCopier {
   ) {}
 
   /**
-   * Copies bundle n into the store, with as many entries as the tree has in it, or adopts the one of an earlier run. A
-   * fetched bundle is packed again here, so that nothing of a stranger's gzip is passed on except the proven entries.
+   * Copies bundle n into the store, with as many entries as the tree has there, or adopts the bundle of an earlier
+   * run. A fetched bundle is compressed again here, so that nothing from the source's gzip stream is passed on except
+   * the proven entries.
    * @throws MissingObject, Tampered naming the bundle, what source and store throw
    */
   async copy(n: number): Promise<ProvenBundle> {
@@ -93,7 +97,7 @@ export class BundleCopier {
     return proven;
   }
 
-  /** Bundle n from an earlier run, proven; null when its bytes do not match the tree. */
+  /** Proves the stored bytes of bundle n; null when they do not match the tree. */
   async #proveBundle(n: number, key: string, stored: Uint8Array): Promise<ProvenBundle | null> {
     try {
       return await fetchProvenBundle(async () => stored, this.tiles, n);

@@ -24,7 +24,7 @@ import { readMirrorCommit } from "./state.ts";
 
 /** The newest index of a record, with its lines shard by shard. */
 export interface ProvenIndex extends RecordToRead {
-  /** The index was made from the leaves below this, at `computedAt` (record time). */
+  /** The index was made from the leaves below this position; `computedAt` is the record time of the last of them. */
   treeSize: number;
   computedAt: string;
   lines: number;
@@ -32,8 +32,8 @@ export interface ProvenIndex extends RecordToRead {
 }
 
 /**
- * Opens the record in a mirror's folder. The run that saved the folder's tree head has proven the record.
- * @throws Failure `usage` when there is none
+ * Opens the record in a mirror's folder. It was proven by the run that saved the folder's tree head.
+ * @throws Failure `usage` when the folder has no saved tree head
  */
 export async function openMirroredRecord(
   publicStore: Pick<ReadableStore, "get">,
@@ -51,8 +51,8 @@ export async function openMirroredRecord(
 }
 
 /**
- * Opens the newest index, which the record's hint names. The hint itself is not trusted: the leaf that names the list is
- * proven by the head, the list by the leaf, each shard by the list.
+ * Opens the newest index, which the record's hint (an unsigned object) names. The hint is not trusted: the leaf that
+ * names the index's list is proven by the head, the list by the leaf, each shard by the list.
  * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
  */
 export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex> {
@@ -126,7 +126,7 @@ interface RowContext {
   summaries: ReadonlyMap<string, EndpointSummary>;
 }
 
-/** Makes a row of the file from one line of the index and its endpoint's facts from evidence and leaves. */
+/** Makes a row of the file from one line of the index and from facts of its endpoint in evidence and leaves. */
 function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, summaries }: RowContext): Row {
   const summary = summaries.get(line.capability_id);
   const rawCode = line.leaf === null ? 0 : (leaves.rawLetters[line.leaf] ?? 0);

@@ -14,7 +14,7 @@ export interface RecordToRead {
   source: Source;
   head: { size: number; root: Buffer };
   origin: string;
-  /** When the head was cosigned, RFC 3339; null where no witness is trusted. */
+  /** When the head was cosigned, RFC 3339; null if no witness is trusted. */
   asOf: string | null;
 }
 
@@ -35,7 +35,7 @@ interface Terms {
   offers?: { network?: unknown; asset?: unknown; payable?: unknown }[];
 }
 
-/** Asset and networks that a sample's 402 named, as far as the line holds them. */
+/** Returns asset and networks that the 402 answer of a sample named, if the line has them. */
 function termsOf(line: SampleLine): { asset: string | null; networks: string[] } {
   const offers = (line as { terms?: Terms | null }).terms?.offers ?? [];
   const signable = offers.find(({ payable }) => payable === true) ?? offers[0];
@@ -43,15 +43,19 @@ function termsOf(line: SampleLine): { asset: string | null; networks: string[] }
   return { asset: typeof signable?.asset === "string" ? signable.asset : null, networks: [...new Set(names)].sort() };
 }
 
-/** All letters that a leaf may have. */
+/** All letters that a card may have. */
 export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
 
 /**
- * What is needed from the leaves: files of the evidence, the raw letter of each card, and where endpoints are listed.
+ * Facts that are collected from the leaves: files of the evidence, the raw letter of each card, and the url in the
+ * listing of each endpoint.
  */
 export interface LeafFacts {
   evidence: EvidenceFile[];
-  /** By log position: index of the raw letter in LETTERS plus one; 0 where the leaf has none. */
+  /**
+   * By log position: the raw letter (before the rule that delays a rise) as its index in LETTERS plus one; 0 if the
+   * leaf has none.
+   */
   rawLetters: Uint8Array;
   urls: Map<string, { url: string; method: string }>;
 }
@@ -71,7 +75,7 @@ export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFa
 
 type AddSample = (line: SampleLine, file: EvidenceFile) => void;
 
-/** The lines of the evidence, file by file. Each file is proven by its leaf before its lines are yielded. */
+/** Yields the lines of the evidence, file by file. Each file is proven by its leaf before its lines are yielded. */
 async function* evidenceLines(source: Source, files: readonly EvidenceFile[]) {
   for (const file of files) {
     const lines: EvidenceLine[] = [];
@@ -147,7 +151,7 @@ function gradeRow(
   };
 }
 
-/** A row for every card that was ever published, in log order. */
+/** Yields a row for every card that was ever published, in log order. */
 export async function* gradeRows(record: RecordToRead): AsyncGenerator<Row> {
   const facts = await readLeaves(record);
   const asOf = toDate(record.asOf);
@@ -189,7 +193,7 @@ export const SAMPLE_COLUMNS: Columns = {
   evidence: COLUMN.text,
 };
 
-/** Names of the numbers in a line's `kind`. */
+/** Names for a line's `kind`, which is an index into this list. */
 const KINDS = ["probe", "paid", "bought"];
 const onlyBoolean = (value: unknown): boolean | null => (typeof value === "boolean" ? value : null);
 
@@ -214,8 +218,9 @@ function sampleRow(line: SampleLine, { key }: EvidenceFile, facts: LeafFacts, as
 }
 
 /**
- * A row for every sample of the evidence, in the order of its files, with the amendments applied that were learned
- * later. The files are read twice, since an amendment is in a later file than its sample.
+ * Yields a row for every sample of the evidence, in the order of its files. Amendments (changes of a sample that were
+ * learned later) are applied to it. The files are read twice, since an amendment may be in a later file than its
+ * sample.
  */
 export async function* sampleRows(record: RecordToRead): AsyncGenerator<Row> {
   const facts = await readLeaves(record);

@@ -21,10 +21,10 @@ import {
 
 /**
  * Brings a mirror up to the source's checkpoint (publication.md, Mirror). The public folder is a proven snapshot
- * before, during and after, whatever fails: new objects are written first, then one write of the mirror's own state
- * commits the run, then the served checkpoint follows. A run that was cut off is resumed by adopting, by their hashes,
- * the objects that it left. An object beside the tree that is missing or does not match is written down (missing.ts)
- * and the run goes on; a fault of the tree ends the run.
+ * before, during and after the run, whatever fails: new objects are written first, then one write of the mirror's own
+ * state commits the run, then the served checkpoint is replaced. A run that was cut off is resumed by adopting, by
+ * their hashes, the objects that it left. If an object that a leaf names is missing or does not match, it is added to
+ * a list (missing.ts) and the run continues; a fault of the tree ends the run.
  * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, Failure
  * `usage`
  */
@@ -32,13 +32,13 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   const state = new MirrorState(options.stateStore);
   const earlierCommit = await state.readCommit();
   const summary = await bringUpToDate(options, state);
-  // A first copy has just been proven.
+  // A first copy is not verified again: all of it has just been proven.
   return options.verify && earlierCommit ? verifyCopy(options, state, summary) : summary;
 }
 
 /**
- * Proves every copied object again, from the first leaf on, and fetches objects that are damaged or missing. The mirror
- * keeps its pinned keys and its saved tree head, which no source may fall behind.
+ * Proves every copied object again, from the first leaf on, and fetches objects that are damaged or missing. The
+ * pinned keys and the saved tree head are kept: a source with an older tree is still refused.
  */
 async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
@@ -60,8 +60,8 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
     await state.readPending(),
     await state.readMissing(),
   ];
-  // Without a served checkpoint the public folder may have lost objects, and a copy of another part lacks objects that this
-  // run has to copy, so everything is proven again.
+  // Everything is proven again if no checkpoint is served, since the public folder may have lost objects, or if the
+  // last run copied another part, since this run then has to copy objects that were left out.
   const isComplete = lastCommit?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
   const trusted = lastCommit && isComplete ? lastCommit : null;
   if (trusted) await exposeTreeHead(publicStore, trusted);
@@ -80,8 +80,7 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
 }
 
 /**
- * The signed head, verified with the pinned keys, or with those of newer keys documents where the pinned ones have
- * retired.
+ * Verifies the source's checkpoint with the pinned keys, or, if these have retired, with keys of newer keys documents.
  */
 async function treeHeadOrRotated(
   { source, publicStore, clock, keys = {} }: MirrorOptions,
@@ -106,14 +105,14 @@ async function treeHeadOrRotated(
 export interface FollowOptions extends MirrorOptions {
   /** Pause between two runs, seconds. */
   everySeconds: number;
-  /** Ends {@link followMirror}: a running run is finished first; a pause ends at once. */
+  /** Ends {@link followMirror} when it aborts: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run that changed exposed objects, which are then durable and proven. If it throws, {@link
+   * Called after each run that changed exposed objects, when these are durable and proven. If it throws, {@link
    * followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
-  /** Called after each run that failed; the snapshot before it stays exposed. */
+  /** Called after each run that failed. The snapshot of the last successful run stays exposed. */
   onFault?: (error: Error, pauseSeconds: number) => void;
 }
 
@@ -123,8 +122,9 @@ const MAX_PAUSE_S = 300;
 const PAUSE_FACTOR = 2;
 
 /**
- * Keeps a mirror up to date until the signal aborts. If the source does not answer, sends false data or shows an older
- * tree, the exposed objects stay as they are, and the next run follows after growing pauses (at most five minutes).
+ * Keeps a mirror up to date until the signal aborts. If the source does not answer, sends false data or shows an
+ * older tree, the exposed objects stay as they are, and the mirror tries again after a pause that grows to at most
+ * five minutes.
  * @throws Forked, MirrorBusy, Failure `usage`, faults of our own
  */
 export async function followMirror(options: FollowOptions): Promise<void> {
@@ -142,7 +142,7 @@ export async function followMirror(options: FollowOptions): Promise<void> {
     });
     if (summary) pauseSeconds = everySeconds;
     if (summary && summary.result !== "idle") await onSnapshot?.(summary);
-    // Only an aborted signal may end a pause early.
+    // `sleep` throws when the signal aborts, which only ends the pause. Any other error is thrown.
     await options.clock.sleep(pauseSeconds * 1_000, signal).catch((error: unknown) => {
       if (!signal.aborted) throw error;
     });
@@ -150,8 +150,8 @@ export async function followMirror(options: FollowOptions): Promise<void> {
 }
 
 /**
- * Errors that a later run may find mended. A fork, a second mirror in the folder and faults of our own disk are not
- * among them.
+ * Errors that may not occur again in a later run. A fork, a second mirror in the folder and faults of our own disk
+ * are not among them.
  */
 const SOURCE_ERRORS: ReadonlySet<string> = new Set(
   "Rollback Stale Tampered Unproven Oversized MissingObject SourceDown".split(" "),

@@ -12,8 +12,8 @@ import type { NamedObjectCopier } from "./objects.ts";
 import type { Missing, MissingList, NewestLeaves } from "./state.ts";
 
 /**
- * An object beside the tree that a leaf names, with everything that proves it. Keys documents are not among them: the
- * chain needs them.
+ * An object that a leaf names, outside the tree itself, with everything that proves it. Keys documents are not among
+ * them: a run without one of them fails, since the chain of keys needs all.
  */
 const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("index"), leaf: IndexLeaf, jwks: z.custom<Jwks>().nullable() }),
@@ -25,7 +25,7 @@ const Wanted = z.discriminatedUnion("what", [
 ]);
 export type WantedObject = z.infer<typeof Wanted>;
 
-/** Most missing objects that are remembered: a source that lacks more is useless. */
+/** Most missing objects that are remembered. A source that lacks more is useless. */
 const MAX_MISSING = 100_000;
 /** After this many objects in a row for which the source did not answer, a run requests no further object. */
 const MAX_UNANSWERED = 5;
@@ -48,9 +48,9 @@ const keyOfWanted = (wanted: WantedObject): string | null => {
 };
 
 /**
- * Fetches the objects beside the tree whose names and hashes are in leaves. An object that the source does not have, or
- * whose hash differs, is missing: it is not added to the mirror, but listed, reported, and requested again by the next
- * run. The mirror copies everything else.
+ * Fetches the objects whose names and hashes are in leaves. An object that the source does not have, or whose hash
+ * differs, is missing: it is not added to the mirror, but listed, reported, and requested again by the next run. The
+ * mirror copies everything else.
  */
 export class MissingObjects {
   readonly #missing = new Map<string, Missing>();
@@ -61,7 +61,7 @@ export class MissingObjects {
     private readonly namedObjects: NamedObjectCopier,
     earlierList: MissingList,
     private readonly clock: Clock,
-    /** Delete objects here that do not match, when the source has no better ones? */
+    /** True: an object in the mirror that does not match is deleted if the source has no matching one. */
     private readonly deletesUnproven = false,
   ) {
     for (const one of earlierList.items) this.#missing.set(one.key, one);
@@ -76,12 +76,14 @@ export class MissingObjects {
     return [...this.#missing.values()];
   }
 
-  /** Is no list, shard or Parquet file of an index missing? */
+  /** Whether no list, shard or Parquet file of an index is missing. */
   get isIndexComplete(): boolean {
     return this.missing.every(({ object: { what } }) => what !== "index" && what !== "shard" && what !== "table");
   }
 
-  /** Drops the Parquet files of older indexes from the missing objects: a publisher keeps those for two days only. */
+  /**
+   * Drops the Parquet files of older indexes from the missing objects, since a publisher keeps them for only two days.
+   */
   forgetOldTables(newestKey: string | undefined): void {
     for (const { key, object } of this.missing) {
       if (object.what === "table" && key !== newestKey) this.#missing.delete(key);
@@ -89,8 +91,8 @@ export class MissingObjects {
   }
 
   /**
-   * Fetches objects: indexes and then their shards, evidence and then the calls that it names. A fault of a leaf itself
-   * is thrown.
+   * Fetches objects: first indexes, then their shards and all other objects, then the calls that evidence files name.
+   * An error of a leaf itself is thrown.
    * @throws Unproven for a leaf that names nothing valid; faults of our own
    */
   async collect(
@@ -119,7 +121,7 @@ export class MissingObjects {
     }
   }
 
-  /** @returns the calls that the object names */
+  /** @returns the calls that the fetched object names */
   async #fetch(one: WantedObject): Promise<NamedCall[]> {
     switch (one.what) {
       case "index":
@@ -162,7 +164,10 @@ export class MissingObjects {
     }
   }
 
-  /** The list to save. @param index the tree's newest index, which the hint may name once nothing of it is missing */
+  /**
+   * Makes the list to save.
+   * @param index the tree's newest index, which the mirror's hint names once nothing of it is missing
+   */
   list(index: NewestLeaves["index"]): MissingList {
     return { items: this.missing, index };
   }
@@ -173,7 +178,7 @@ const isIndex = (one: WantedObject): one is WantedObject & { what: "index" } => 
 /** Longest text of a reason that is kept, characters. */
 const MAX_REASON_LENGTH = 300;
 
-/** Why an object could not be copied; null for a fault that is not the object's. */
+/** Returns why an object could not be copied; null for an error that does not come from the object or the source. */
 function reasonOf(error: unknown): { expected: string; got: string } | null {
   const { name, expected, got, message } = (error ?? {}) as Record<string, string | undefined>;
   const shorten = (text: string | undefined) => String(text).slice(0, MAX_REASON_LENGTH);

@@ -57,7 +57,10 @@ export class NamedObjectCopier {
     if (table) await this.exposed.put(table.key, await this.#readNamed({ ...table, index }, "indexTable"));
   }
 
-  /** Copies a file of the evidence. @returns the bought calls that its lines name; their bytes are objects too */
+  /**
+   * Copies a file of the evidence.
+   * @returns the published bought calls that its lines name; their bytes are further objects
+   */
   async copyEvidence(file: NamedFile): Promise<NamedCall[]> {
     const calls = new Map<string, NamedCall>();
     await this.copyFile(file, (line) => {
@@ -77,15 +80,15 @@ export class NamedObjectCopier {
     this.counts[isAdopted ? "adopted" : "fetched"]++;
   }
 
-  /** Copies a file of the archive, and writes its manifest, which the leaf holds whole. */
+  /** Copies a file of the archive, and writes its manifest, which the leaf contains. */
   async copyArchive(leaf: ArchiveLeaf): Promise<void> {
     await this.copyFile(archiveFileOf(leaf));
     await this.exposed.put(archiveManifestKey(leaf.manifest.id), canonicalBytes(leaf.manifest));
   }
 
   /**
-   * Copies one shard after checking hash, length and lines of its unpacked bytes. The frame is stored as the source sent
-   * it.
+   * Copies one shard after checking hash, length and lines of its unpacked bytes. The zstd frame is stored as the
+   * source sent it.
    */
   async copyShard(line: ShardLine): Promise<void> {
     const key = shardKey(line.sha256);
@@ -109,12 +112,12 @@ export class NamedObjectCopier {
     );
   }
 
-  /** Deletes an object here that does not match, when the source has nothing better. */
+  /** Deletes an object in the mirror that does not match, when the source has no matching one. */
   withdraw(key: string): Promise<void> {
     return this.exposed.withdraw(key);
   }
 
-  /** Copies an object whose name is a hash of its unpacked bytes. @param check throws Unproven for other bytes */
+  /** Copies an object whose key has the hash of its unpacked bytes. @param check throws Unproven for other bytes */
   async #copyPacked(
     key: string,
     check: (held: Uint8Array) => Promise<unknown>,

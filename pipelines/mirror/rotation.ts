@@ -11,10 +11,10 @@ import type { Source } from "../published/source.ts";
 import type { Pins } from "../published/trust.ts";
 import type { MirrorState, NewestLeaves } from "./state.ts";
 
-/** Most keys documents beyond the tree that one run follows. */
+/** Most keys documents newer than the mirror's own that one run reads. */
 const MAX_DOCUMENTS_AHEAD = 256;
 
-/** The log's and the witness's keys that a document declares valid at `now`, as vkeys. */
+/** Returns, as verifier keys, the keys of log and witness that a document declares valid at `now`. */
 function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
   const validKeys = (purpose: string) =>
     jwks.keys.flatMap((key) => {
@@ -32,7 +32,7 @@ function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; 
 
 const areSamePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-/** Pins, after a run, the keys that the newest proven document declares valid. */
+/** Called after a run: pins (saves as trusted) the keys that the newest proven keys document declares valid. */
 export async function followKeys(
   state: MirrorState,
   store: Store,
@@ -44,17 +44,17 @@ export async function followKeys(
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
   const vkeys = validVkeysOf(jwksOf(document), origin, clock.now());
-  // A document without a log key would lock the mirror out, so the old pins are kept.
+  // With a document without a log key no checkpoint would be accepted any more, so the old pins are kept.
   if (vkeys.logs.length === 0) return;
   const newPins = { log: pins.log, witness: pins.witness, ...vkeys };
   if (!areSamePins(pins, newPins)) await state.savePins(newPins);
 }
 
 /**
- * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It follows
- * the keys documents after the mirror's own one; each names the one before it and is signed by a cards key of that one.
- * This alone proves nothing of the tree: the checkpoint must still extend every head that was proven before.
- * @returns the pins with the keys of the newest document, or null when there is none after ours
+ * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It reads
+ * the keys documents after the mirror's own one; each names the one before it and is signed by a cards key of that
+ * one. This alone proves nothing about the tree: the checkpoint must still extend every head that was proven before.
+ * @returns the pins with the keys of the newest document, or null when there is none after the mirror's own
  * @throws Unproven for a document that does not continue the chain
  */
 export async function findLaterKeys(

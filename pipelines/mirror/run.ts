@@ -30,28 +30,34 @@ const DEFAULT_WIDTH = 16;
 
 export interface MirrorOptions {
   source: Source;
-  /** Two folders: the objects that the mirror exposes, and its own state, which is never served. */
+  /** Folder of the objects that the mirror exposes, and folder of its own state, which is never served. */
   publicStore: Store;
   stateStore: Store;
   clock: Clock;
   keys?: GivenKeys;
-  /** Oldest acceptable cosignature in seconds; 0 accepts any. Default: a day, where a witness is trusted. */
+  /**
+   * Greatest accepted age of a checkpoint's cosignature, seconds; 0 accepts any. Default: a day if a witness is
+   * trusted.
+   */
   maxAgeSeconds?: number;
   /** Objects fetched at once (default 16: fetching is mostly waiting for the network). */
   width?: number;
-  /** Folder for parts of large objects, from which a later run goes on; without it they are fetched again. */
+  /**
+   * Folder for incomplete large objects, which a later run continues. Without it they are fetched again from the start.
+   */
   partsDir?: string;
   /**
-   * After the mirror is up to date: prove every copied object again, and fetch objects that are damaged or missing
+   * After the mirror is up to date, prove every copied object again, and fetch objects that are damaged or missing
    * (default: no).
    */
   verify?: boolean;
   /**
-   * Copy only one part of the objects outside of the tree and its keys (default: all). A copy of another part is walked
-   * again from the first leaf: objects that it had left out are then fetched, and its other objects stay.
+   * Copy only one part of the objects outside of the tree and its keys (default: all). If the folder has a copy of
+   * another part, the run reads all leaves again: objects that were left out are then fetched, and the other objects
+   * stay.
    */
   only?: RecordPart | undefined;
-  /** Verify the signature of every card (default: yes). Without it cards are covered only by the log's signature. */
+  /** Verify the signature of every card (default: yes). Without it only the log's signature covers the cards. */
   cardSignatures?: boolean;
   /** Called with messages for the operator. */
   say?: (text: string) => void;
@@ -61,7 +67,7 @@ export interface MirrorOptions {
 export interface MirrorSummary {
   /**
    * `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. `verified`:
-   * everything that was held was read and proven again.
+   * everything in the mirror was read and proven again.
    */
   result: "idle" | "refreshed" | "synced" | "verified";
   origin: string;
@@ -69,17 +75,17 @@ export interface MirrorSummary {
   tree_size: number;
   root: string;
   cosigned_at: string | null;
-  /** Bundles, keys documents, index lists, shards and evidence files that were fetched from the source. */
+  /** Number of bundles, segments, and objects named by leaves that were fetched from the source. */
   fetched: number;
-  /** Those that an earlier run had left here. */
+  /** Number of such objects that an earlier run had left in the mirror. */
   adopted: number;
-  /** Objects beside the tree that are missing, with the reason; every run tries to fetch them again. */
+  /** Objects named by leaves that are missing, with the reason. Every run tries to fetch them again. */
   missing: Omit<Missing, "object">[];
-  /** Only of a verifying run: the objects that it replaced. */
+  /** The objects that were damaged or missing in the mirror and were replaced; only of a run with option `verify`. */
   mended?: MendedObject[];
 }
 
-/** One run of a mirror, begun when the source's head was verified. */
+/** One run of a mirror. It begins after the source's checkpoint was verified. */
 export class MirrorRun {
   readonly #counts: CopyCounts = { fetched: 0, adopted: 0 };
   readonly #mended: MendedObject[] = [];
@@ -89,8 +95,8 @@ export class MirrorRun {
   readonly #missingObjects: MissingObjects;
 
   /**
-   * @param newestIndex the newest index that was read so far; the hint does not name it while something of it is
-   * missing
+   * @param newestIndex the newest index that was read so far. The mirror's hint does not name it while something of
+   * it is missing
    */
   constructor(
     private readonly options: MirrorOptions,
@@ -98,11 +104,11 @@ export class MirrorRun {
     private readonly trusted: MirrorCommit | null,
     private readonly newestIndex: NewestLeaves["index"],
     missingList: MissingList,
-    /** Prove everything from the first leaf on, also what earlier runs have proven? */
+    /** True: everything is proven from the first leaf on, also what earlier runs have proven. */
     private readonly verifiesAll = false,
   ) {
     this.#partFolder = options.partsDir ? new PartFolder(options.partsDir) : null;
-    // Where the tree grows, objects that were not there are new and were not mended.
+    // In a run that copies new leaves, objects that were not there are new. Only damaged ones count as mended.
     const noteRepair = (one: MendedObject) => void ((verifiesAll || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
@@ -110,7 +116,7 @@ export class MirrorRun {
       options.verify ? noteRepair : undefined,
     );
     this.#copier = new NamedObjectCopier(options.source, this.#exposed, this.#counts, this.#partFolder);
-    // An empty mirror finds in the tree everything that it lacks.
+    // A run without a trusted commit reads all leaves, so it finds there everything that is missing.
     this.#missingObjects = new MissingObjects(
       this.#copier,
       trusted ? missingList : { items: [], index: null },
@@ -119,7 +125,10 @@ export class MirrorRun {
     );
   }
 
-  /** Ends a run for which the tree has not grown: fetches missing objects, and serves a newer cosignature. */
+  /**
+   * Ends a run for which the tree has not grown: fetches missing objects, and exposes a newer cosignature if there is
+   * one.
+   */
   async refresh(head: Checkpoint, trusted: MirrorCommit): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     let newCommit = trusted;
@@ -137,12 +146,12 @@ export class MirrorRun {
     return this.#summary(isFresher ? "refreshed" : "idle", head, newCommit.head);
   }
 
-  /** Copies and proves everything below the head, then commits to it. */
+  /** Copies and proves everything below the head, then commits the run. */
   async copyNew(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore, clock } = this.options;
     const newest = await this.#withFlush(() => this.#copy(head, tiles));
     const index = this.#missingObjects.isIndexComplete ? newest.index : (this.trusted?.index ?? null);
-    // Saved before the commit, so that nothing missing below the head is forgotten.
+    // Saved before the commit, so that a crash in between cannot make the mirror forget a missing object.
     await this.state.saveMissing(this.#missingObjects.list(newest.index));
     const { only } = this.options;
     const proven = { head: toSavedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
@@ -183,7 +192,7 @@ export class MirrorRun {
     return walk.newest;
   }
 
-  /** Deletes the Parquet files of indexes before the one that the hint names, and leaves newer ones. */
+  /** Deletes the Parquet files of indexes that are older than the one that the hint names. Newer ones stay. */
   async #deleteOldTables(index: NewestLeaves["index"]): Promise<void> {
     const { publicStore } = this.options;
     for await (const { key } of objectsBelow(publicStore, INDEX_TABLES)) {
@@ -206,7 +215,10 @@ export class MirrorRun {
   }
 }
 
-/** Exposes a proven tree head: writes the checkpoint, then the hints. Also finishes a run that died after its commit. */
+/**
+ * Exposes a proven tree head: writes the checkpoint, then the hints. Called again at the next run, in case this one
+ * dies here.
+ */
 export async function exposeTreeHead(store: Store, { head, keys, index }: MirrorCommit): Promise<void> {
   const replace = (key: string, bytes: Buffer) =>
     swapPublic(store, key, (stored) => (stored && bytes.equals(stored.bytes) ? null : bytes));
@@ -215,6 +227,8 @@ export async function exposeTreeHead(store: Store, { head, keys, index }: Mirror
   if (keys) await replace(HINT_KEYS, canonicalBytes(keys));
 }
 
-/** Is the source's cosignature newer than the one held? An older one of the same tree is ignored: a mirror never goes back. */
+/**
+ * Returns whether the source's cosignature is newer than the saved one. A mirror ignores an older one of the same tree.
+ */
 const isNewerCosignature = (head: Checkpoint, savedHead: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (savedHead.cosigned_at === null || head.cosignedAt > new Date(savedHead.cosigned_at));

@@ -11,7 +11,9 @@ import { Forked, MirrorBusy, parseJson, Rollback, Stale } from "../published/err
 import type { Source } from "../published/source.ts";
 import { findSigningKeys, type GivenKeys, logOfPolicy, Pins, trustOfPins } from "../published/trust.ts";
 
-/** The newest leaves that name a keys document and an index, in the form of the hints. */
+/**
+ * The newest leaves that name a keys document and an index, in the form of the hints (unsigned objects that name them).
+ */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
 const NewestIndex = z.strictObject({
   ...{ tree_size: z.int(), key: z.string(), leaf: z.int() },
@@ -22,7 +24,7 @@ export interface NewestLeaves {
   index: z.infer<typeof NewestIndex> | null;
 }
 
-/** A checkpoint that was proven, with its note. */
+/** A checkpoint that was proven. `note` is its signed text. */
 const SavedTreeHead = z.strictObject({
   size: z.int().min(0),
   root: Sha256Hex,
@@ -31,30 +33,35 @@ const SavedTreeHead = z.strictObject({
 });
 export type SavedTreeHead = z.infer<typeof SavedTreeHead>;
 
-/** The parts of a record beside the tree and its keys, of which a mirror may copy one alone. */
+/** The parts of a record besides the tree and its keys. A mirror may copy one of them alone. */
 export const RECORD_PARTS = ["index", "archive", "evidence"] as const;
 export type RecordPart = (typeof RECORD_PARTS)[number];
 
-/** The commit of a run: everything below `head`, or the tree and one part, is in the mirror's public folder, proven. */
+/**
+ * The commit of a run: everything below `head` is in the mirror's public folder, proven; with `only`, just the tree
+ * and this part.
+ */
 const MirrorCommit = z.strictObject({
   ...{ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() },
   only: z.enum(RECORD_PARTS).optional(),
 });
 export type MirrorCommit = z.infer<typeof MirrorCommit>;
 
-/** An object that a leaf names and that is not here: the source lacks it, or its bytes did not match. */
+/** An object that a leaf names and that is not in the mirror: the source lacks it, or its bytes did not match. */
 const Missing = z.strictObject({
   key: z.string(),
   expected: z.string(),
   got: z.string(),
   since: z.string(),
   tries: z.int().min(1),
-  /** Everything that is needed to prove it later (missing.ts). */
+  /** Everything that is needed to prove the object later (missing.ts). */
   object: z.looseObject({ what: z.string() }),
 });
 export type Missing = z.infer<typeof Missing>;
 
-/** All missing objects, and the newest index of the tree, which the hint names once nothing of it is missing. */
+/**
+ * All missing objects, and the tree's newest index. The mirror's hint names this index once nothing of it is missing.
+ */
 const MissingList = z.strictObject({ items: z.array(Missing), index: NewestIndex.nullable() });
 export type MissingList = z.infer<typeof MissingList>;
 
@@ -78,17 +85,17 @@ async function readFrom<T>(store: Pick<Store, "get">, key: string, schema: z.Zod
   return { etag: object.etag, value: parsed.data };
 }
 
-/** The commit of a mirror's last run, for programs that only read its folder. */
+/** Reads the commit of a mirror's last run, for programs that only read the mirror's folder. */
 export const readMirrorCommit = async (store: Pick<Store, "get">): Promise<MirrorCommit | null> =>
   (await readFrom(store, TRUSTED, MirrorCommit)).value;
 
-/** The keys that a mirror believes, for programs that only read its folder. */
+/** Reads the keys that a mirror trusts, for programs that only read the mirror's folder. */
 export const readPins = async (store: Pick<Store, "get">): Promise<Pins | null> =>
   (await readFrom(store, PINS, Pins)).value;
 
 /**
- * A mirror's own state, in a folder that it does not expose. A file is written only if it is still as this process read
- * it, so a second process in the folder is noticed and nothing that was proven is forgotten.
+ * A mirror's own state, in a folder that it does not expose. A file is written only if it is unchanged since this
+ * process read it, so that a second process in the folder is noticed and nothing that was proven is overwritten.
  */
 export class MirrorState {
   readonly #etags = new Map<string, string | null>();
@@ -97,15 +104,15 @@ export class MirrorState {
 
   readPins = (): Promise<Pins | null> => this.#read(PINS, Pins);
   readCommit = (): Promise<MirrorCommit | null> => this.#read(TRUSTED, MirrorCommit);
-  /** The checkpoint of an unfinished run: verified, but its tree is not copied yet. */
+  /** Reads the checkpoint of an unfinished run, which was verified but whose tree is not copied completely. */
   readPending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
 
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
-  /** Commits a run: from now on this is the snapshot, even if the process dies. */
+  /** Commits a run: from now on its tree is the mirror's snapshot, even if the process dies. */
   saveCommit = (trusted: MirrorCommit): Promise<void> => this.#write(TRUSTED, trusted);
   readMissing = async (): Promise<MissingList> =>
     (await this.#read(MISSING, MissingList)) ?? { items: [], index: null };
-  /** Written before the commit, so that no missing object is forgotten. */
+  /** Called before the commit, so that no missing object is forgotten. */
   saveMissing = (list: MissingList): Promise<void> => this.#write(MISSING, list);
   savePending = (head: SavedTreeHead): Promise<void> => this.#write(PENDING, head);
 
@@ -114,7 +121,7 @@ export class MirrorState {
     this.#etags.set(PENDING, null);
   }
 
-  /** Saves both notes of a fork, once for each pair. @returns the key of the file */
+  /** Saves both notes of a fork, once for each pair of notes. @returns the key of the file */
   async saveEvidence(earlierNote: string, newNote: string, says: string): Promise<string> {
     const key = `fork/${sha256hex(earlierNote + newNote).slice(0, 16)}.txt`;
     await this.store.create(
@@ -137,10 +144,11 @@ export class MirrorState {
   }
 }
 
-/** Default of the oldest acceptable cosignature: the log promises a new one every ten minutes. */
+/** Default of the greatest accepted age of a cosignature, s. The log promises a new cosignature every ten minutes. */
 const MAX_AGE_SECONDS = 86_400;
 
 /**
+ * Checks the age of a checkpoint's cosignature.
  * @param maxAgeSeconds 0 accepts any age.
  * @throws Stale, Failure `usage` when an age was given and no witness is trusted
  */
@@ -153,7 +161,7 @@ export function checkAge(head: Checkpoint, clock: Clock, maxAgeSeconds: number |
 }
 
 /**
- * Compares a signed head with one that was seen before, by size and root.
+ * Compares a signed head with an earlier one by size, and by root if the sizes are equal.
  * @throws Rollback; Forked after both notes were saved
  */
 export async function checkNotOlder(head: Checkpoint, earlierHead: SavedTreeHead, state: MirrorState): Promise<void> {
@@ -163,8 +171,8 @@ export async function checkNotOlder(head: Checkpoint, earlierHead: SavedTreeHead
 }
 
 /**
- * Proves that a larger tree begins with the one that was seen before. The hashes of the proof are proven under the head
- * first, so a proof that fails is the log's fault and not that of damaged tiles.
+ * Proves that a larger tree begins with the earlier one. The hashes of the proof are proven under the head first, so
+ * a proof that fails is the log's fault and not that of damaged tiles.
  * @throws Forked after both notes were saved; MissingObject, Tampered
  */
 export async function checkExtends(
@@ -195,10 +203,10 @@ async function throwForked(
 }
 
 /**
- * The keys that this mirror trusts: those given, else those pinned by an earlier run, else those that the source shows
- * now. The last are pinned, and the operator is told, since trust on first use trusts any source.
+ * Returns the keys that this mirror trusts: those given, else those pinned (saved) by an earlier run, else those that
+ * the source shows now. The last are pinned, and the operator is told so, since this trusts any source.
  * @param bytes the source's checkpoint
- * @throws Failure `usage`, also for a malformed vkey, Unproven when no key of the source signed its checkpoint
+ * @throws Failure `usage`, also for a malformed key; Unproven when no key of the source signed its checkpoint
  */
 export async function trustOf(
   source: Source,
@@ -225,6 +233,6 @@ export async function trustOf(
   return trust;
 }
 
-/** Pins for given keys. If the log key is the pinned one, the other keys that were learned with it are kept. */
+/** Makes pins for given keys. If the log key is the pinned one, the keys that were learned by rotations are kept. */
 const mergePins = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
   pinned?.log === log ? { ...pinned, witness: witness ?? pinned.witness } : { log, witness: witness ?? null };

@@ -13,16 +13,16 @@ import type { NamedObjectCopier } from "./objects.ts";
 import type { MirrorCommit, NewestLeaves, RecordPart } from "./state.ts";
 
 /**
- * Reads the copied leaves in order: hashes them into tiles, follows the chain of keys documents, has the signature of
- * every card checked with the keys of its position, and collects the objects beside the tree that leaves name. In
- * memory are the right edge of the tree and the leaves that name objects.
+ * Reads the copied leaves in order: hashes them into tiles, verifies the chain of keys documents and the signature of
+ * every card with the keys that are valid at its position, and collects the objects that leaves name. In memory are
+ * the right edge of the tree and the leaves that name objects.
  */
 export class LeafWalk {
   readonly wantedObjects: WantedObject[] = [];
-  /** The newest index, if it has a Parquet file. The files of older indexes are not copied. */
+  /** Leaf of the newest index, if that has a Parquet file. The Parquet files of older indexes are not copied. */
   #newestTable: IndexLeaf | null = null;
   readonly newest: NewestLeaves;
-  /** The newest partial tile of each level. They are written at the end, since most become full on the way. */
+  /** The newest partial tile of each level. They are written at the end, since most become full before that. */
   readonly #partialTiles = new Map<number, Tile>();
 
   private constructor(
@@ -38,8 +38,8 @@ export class LeafWalk {
   }
 
   /**
-   * Starts after the leaves that were proven before, or at the first leaf. It also starts at the first leaf when our own
-   * tiles are damaged, which writes them again.
+   * Starts after the leaves that were proven before, or at the first leaf without a trusted commit. If our own tiles
+   * or keys document are damaged, it also starts at the first leaf, and so writes them again.
    */
   static async start(
     exposed: ExposedStore,
@@ -64,25 +64,32 @@ export class LeafWalk {
     }
   }
 
-  /** Number of leaves that were read. */
+  /** Number of leaves that were read, including those of earlier runs. */
   get size(): number {
     return this.tree.size;
   }
 
-  /** Reads the next leaves, which were proven. @param hashes the leaves' hashes @throws Unproven, what objects throw */
+  /**
+   * Reads the next leaves, which are proven.
+   * @param hashes the leaves' hashes
+   * @throws Unproven, and errors of copying keys
+   */
   async addLeaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
     for (const [i, entry] of entries.entries()) await this.#readLeaf(this.tree.size + i, entry);
     await this.#append(hashes);
   }
 
-  /** Reads a proven bundle, except for leaves that were read before. @throws Unproven, what objects throw */
+  /**
+   * Reads a proven bundle, except leaves that were read before.
+   * @throws Unproven, and errors of copying keys documents
+   */
   addBundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
     const alreadyRead = this.tree.size - n * TILE_WIDTH;
     return this.addLeaves(entries.slice(alreadyRead), hashes.slice(alreadyRead));
   }
 
   /**
-   * Called after the last leaf: checks that the root is the head's and that every card is signed.
+   * Called after the last leaf: checks that the root is the head's and that the signature of every card is valid.
    * @throws Tampered, Unproven
    */
   async end(head: { size: number; root: Buffer }): Promise<void> {

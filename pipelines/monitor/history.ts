@@ -15,14 +15,16 @@ import { parseVerifierKey } from "../published/trust.ts";
 import { rfc3339 } from "../record/time.ts";
 import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState, UNWITNESSED_REASON } from "./state.ts";
 
-/** Most checkpoints without a proof that are tried in one round. */
+/** Most checkpoints without a verdict that a round tries to prove, besides those that the sources show now. */
 const MAX_TRIED_AT_ONCE = 64;
-/** Most files of equivocations that are written: each alone proves that the log's key signed two histories. */
+/**
+ * Most equivocation files that are written. Each alone proves that the holder of the log's key signed two histories.
+ */
 const MAX_FILES = 16;
 
-/** A contradiction that was found: its file is on the disk. */
+/** Two checkpoints that contradict each other. Their equivocation file is on the disk. */
 export interface Fork {
-  /** Key of the file in the folder of equivocations; null where there are enough files already. */
+  /** Key of the file in the folder of equivocation files; null if there are {@link MAX_FILES} already. */
   file: string | null;
   says: string;
 }
@@ -32,24 +34,25 @@ export interface HistoryParts {
   /** Folder of the equivocation files. */
   files: Store;
   clock: Clock;
-  /** True where notices are also posted to a webhook. */
+  /** True if notices are also posted to a webhook. */
   post: boolean;
 }
 
 /**
- * The checkpoints that a monitor received, and the verdict on each. A checkpoint is kept before anything is proven, so a
- * kill loses none. It is proven once the tiles of a source show that it and the proven head are of one tree, and forked
- * once they show that it is not. Without such tiles it stays unproven, whatever the source serves instead.
+ * The checkpoints that a monitor received, and the verdict on each. A checkpoint is stored before anything is proven,
+ * so that none is lost when the process is killed. It is proven once tiles of a source show that it and the proven
+ * head are of one tree, and forked once tiles show that they are not. Without such tiles it stays unproven, whatever
+ * else the source serves.
  */
 export class History {
   constructor(private readonly parts: HistoryParts) {}
 
   /**
-   * Keeps a checkpoint that a source or a peer showed.
+   * Stores a checkpoint that a source or a peer (another monitor) showed.
    * @param trust keys of the log under which it has to be signed
    * @param maxUnproven see MonitorState.keep
    * @returns whether it is new
-   * @throws BadNote unless the log signed it, Failure while too many are kept without a proof
+   * @throws BadNote unless the log signed it, Failure if `maxUnproven` checkpoints without a proof are stored already
    */
   keepCheckpoint(
     bytes: Uint8Array,
@@ -71,9 +74,9 @@ export class History {
 
   /**
    * Tries to prove or to refute the checkpoints without a verdict, with the tiles of these sources.
-   * @param shownDigests digests of the checkpoints that the sources show now. These are tried in any case, since peers may
-   * have sent more checkpoints than are tried in one round
-   * @param mayLead decides whether a checkpoint is believed enough to be the new head
+   * @param shownDigests digests of the checkpoints that the sources show now. These are tried in any case, since
+   * peers may have sent more checkpoints than are tried in one round
+   * @param mayLead returns whether the witnesses of a note suffice for its checkpoint to become the proven head
    * @returns the forks that were found
    * @throws faults of our own disk
    */
@@ -84,7 +87,7 @@ export class History {
   ): Promise<Fork[]> {
     const { state } = this.parts;
     const forks: Fork[] = [];
-    // The largest first: once it leads, the others are compared with its tree.
+    // Largest tree first: once its checkpoint is the head, the others are compared with that tree.
     const rows = [
       ...state.listUnproven(MAX_TRIED_AT_ONCE),
       ...shownDigests.flatMap((digest) => state.findUnproven(digest) ?? []),
@@ -98,7 +101,7 @@ export class History {
           : await this.#tryAbove(checkpoint, head, sources, mayLead);
       if (fork) forks.push(fork);
     }
-    // Two roots of one size need no tiles.
+    // Two checkpoints of one size with different roots contradict each other. No tiles are needed to show this.
     for (const checkpoint of undecided) {
       const twin = state.findConflicting(checkpoint);
       if (twin) forks.push(await this.#fork(checkpoint, [twin, checkpoint], []));
@@ -106,7 +109,10 @@ export class History {
     return forks;
   }
 
-  /** Compares a checkpoint of more leaves than the head, or the first one, by the tiles of its own tree. */
+  /**
+   * Compares a checkpoint of a larger tree than the head's with the head, using tiles of the larger tree. Without a
+   * head only the tiles are checked.
+   */
   async #tryAbove(
     checkpoint: KeptCheckpoint,
     head: KeptCheckpoint | null,
@@ -125,11 +131,13 @@ export class History {
     return null;
   }
 
-  /** Compares a checkpoint of at most as many leaves as the head, by the tiles of the head's tree. */
+  /**
+   * Compares a checkpoint of a tree that is not larger than the head's with the head, using tiles of the head's tree.
+   */
   async #tryBelow(checkpoint: KeptCheckpoint, head: KeptCheckpoint, sources: readonly Source[]): Promise<Fork | null> {
     const { state } = this.parts;
     const isSameSize = checkpoint.size === head.size;
-    // Another root of the head's size needs no tiles: the caller compares all roots of one size.
+    // A different root of equal size is found by the caller, without tiles.
     if (isSameSize && !sameHash(checkpoint.root, head.root)) return null;
     const comparison = isSameSize || checkpoint.size === 0 ? {} : await this.#compare(checkpoint, head, sources);
     if ("why" in comparison) {
@@ -142,9 +150,9 @@ export class History {
   }
 
   /**
-   * Compares two checkpoints with the tiles of the larger tree, which are proven under its root first.
-   * @returns the nodes that prove a fork; nothing when the larger tree begins with the smaller; `why` when no source
-   * shows the tiles
+   * Compares two checkpoints with tiles of the larger tree, which are proven under that tree's root first.
+   * @returns the nodes that prove a fork; no nodes when the larger tree begins with the smaller; `why` when no source
+   * has the tiles
    */
   async #compare(
     smaller: KeptCheckpoint | null,
@@ -163,7 +171,7 @@ export class History {
         if (!prefix) throw new Error(`tiles of ${source.name} were proven and do not lead to the root`);
         return sameHash(prefix, smaller.root) ? {} : { nodes };
       } catch (error) {
-        // The source lacks the tiles, or serves others: that proves nothing about the log.
+        // The source lacks the tiles, or has other ones. That proves nothing about the log.
         if (!(error instanceof Failure)) throw error;
         reasons.push(`${source.name}: ${error.message}`);
       }
@@ -171,7 +179,10 @@ export class History {
     return { why: reasons.join("; ").slice(0, 1_000) || "no source answers" };
   }
 
-  /** Writes the file of a fork, then records the verdict. After a kill in between, the next round writes an equal file. */
+  /**
+   * Writes the file of a fork, then records the verdict. If the process dies in between, the next round writes an
+   * equal file.
+   */
   async #fork(
     checkpoint: KeptCheckpoint,
     [smaller, larger]: readonly [KeptCheckpoint, KeptCheckpoint],
@@ -186,7 +197,7 @@ export class History {
     ] as const;
     const keys = believedKeys.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
     const equivocation = makeEquivocation(origin, keys, notes, nodes);
-    // Verify the file here in the way in which others will.
+    // The file is verified here exactly as others will verify it.
     proveEquivocation(equivocation);
     const bytes = canonicalBytes(equivocation);
     const key = `${sha256hex(bytes).slice(0, 16)}.json`;
@@ -212,8 +223,9 @@ export class History {
 }
 
 /**
- * The note without lines that carry the id of a key of the log and no signature of it. A log could add one of a key that
- * it names only later, and the note would not verify any more once that key is believed.
+ * Returns the note without lines that have the id of one of the log's keys but no valid signature of that key. A log
+ * could add such a line for a key that it publishes only later. Once that key is trusted, the note would no longer
+ * verify.
  */
 function withoutFalseLines(bytes: Buffer, keys: readonly NoteKey[]): Buffer {
   const note = parseNote(bytes);

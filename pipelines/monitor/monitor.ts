@@ -28,18 +28,21 @@ export interface MonitorParts {
   state: MonitorState;
   /** Folder of the equivocation files. */
   files: Store;
-  /** Addresses of one log. */
+  /** The addresses at which one log is read. */
   sources: readonly Source[];
   peers: readonly Peer[];
   names: readonly WatchedName[];
   webhook: Webhook | null;
   keys: GivenKeys;
-  /** Oldest acceptable cosignature in seconds; 0 accepts any. Default: a day, where a witness is trusted. */
+  /**
+   * Greatest accepted age of a checkpoint's cosignature, seconds; 0 accepts any. Default: a day if a witness is
+   * trusted.
+   */
   maxAgeSeconds?: number | undefined;
   clock: Clock;
   /** Called with messages for the operator. */
   say: (text: string) => void;
-  /** Prints a notice, and returns once it was handed to the system. */
+  /** Prints a notice, and resolves after it was handed to the operating system. */
   tell: (notice: Record<string, unknown>) => Promise<void>;
 }
 
@@ -47,40 +50,40 @@ export interface MonitorParts {
 export interface RoundResult {
   /** The proven tree head, or null before the first. */
   head: { size: number; root: string } | null;
-  /** Number of checkpoints that were not kept before. */
+  /** Number of checkpoints that were new in this round. */
   newCheckpoints: number;
   /** Number of notices that were printed. */
   noticesPrinted: number;
   /** Forks that were found in this round. */
   forks: Fork[];
-  /** The endpoints that new names concern. */
+  /** The endpoints that match names which this monitor has not watched before. */
   foundNames: FoundName[];
-  /** Faults of the log, or of all its addresses, the gravest first. */
+  /** Faults of the log or of all its addresses, the most serious first. */
   faults: Failure[];
   /** Faults of a peer, or of one address while another address answers. */
   warnings: Failure[];
 }
 
-/** The checkpoint that a source showed in a round. */
+/** A checkpoint that a source showed in a round. */
 interface ShownCheckpoint {
   source: Source;
-  /** null where the policy does not accept it. */
+  /** null if too few witnesses of the policy cosigned it. */
   checkpoint: Checkpoint | null;
   size: number;
-  /** sha256 of its signed text. */
+  /** sha256 of the checkpoint's signed text. */
   digest: Buffer;
 }
 
-/** Causes in the order in which a round is judged by them. */
+/** Codes of failures, the most serious first. All other codes follow. */
 const CODES_BY_GRAVITY = ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback"];
 const gravityOf = ({ code }: Failure): number =>
   (CODES_BY_GRAVITY.indexOf(code) + CODES_BY_GRAVITY.length + 1) % (CODES_BY_GRAVITY.length + 1);
 
 /**
- * Follows one log at several addresses, together with other monitors, and reports changes (docs/monitor.md). Each round
- * fetches the checkpoints of every source and every peer, keeps them, proves them, reads the new leaves for the watched
- * names, and delivers the waiting notices. It may be killed at any moment: kept checkpoints stay, and the next round
- * delivers the notices that were not delivered.
+ * Follows one log at several addresses, together with other monitors (peers), and reports changes (docs/monitor.md).
+ * Each round fetches the checkpoints of every source and every peer, stores them, tries to prove them, reads the new
+ * leaves for the watched names, and delivers the waiting notices. The process may be killed at any moment: stored
+ * checkpoints stay, and the next round delivers the notices that were not delivered.
  */
 export class Monitor {
   readonly #history: History;
@@ -99,7 +102,8 @@ export class Monitor {
   }
 
   /**
-   * Runs one round. @returns its result, also where sources, peers or the webhook failed
+   * Runs one round.
+   * @returns its result, even if sources, peers or the webhook failed
    * @throws faults of our own disk, and Failure `usage`
    */
   async runRound(): Promise<RoundResult> {
@@ -128,9 +132,10 @@ export class Monitor {
   }
 
   /**
-   * Fetches the checkpoints of all sources at once and keeps them. A source that does not answer is a fault only where
-   * none answers.
-   * @returns the checkpoint of each source that answered; null where the policy does not accept it
+   * Fetches the checkpoints of all sources at the same time and stores them. A source that does not answer is a fault
+   * only if no source shows a checkpoint that the log signed.
+   * @returns the checkpoint of each source that answered; its member `checkpoint` is null if too few witnesses
+   * cosigned it
    */
   async #askSources(faults: Failure[], warnings: Failure[]): Promise<ShownCheckpoint[]> {
     const { sources } = this.parts;
@@ -148,7 +153,7 @@ export class Monitor {
       }),
     );
     const shownCheckpoints: ShownCheckpoint[] = [];
-    // One after the other: the first may pin the keys.
+    // One after the other, since the first may pin the keys.
     for (const { source, bytes } of answers.flat()) {
       try {
         const checkpoint = await this.#trust.open(source, bytes);
@@ -157,7 +162,7 @@ export class Monitor {
         shownCheckpoints.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
       } catch (error) {
         faults.push(failureOf(error, source));
-        // The log signed it, so it may prove a fork although too few witnesses cosigned it.
+        // It is stored, since the log signed it and it may prove a fork, although too few witnesses cosigned it.
         if (!(error instanceof Unwitnessed) || !this.#trust.anyKeyTrust) continue;
         this.#history.keepCheckpoint(bytes, this.#trust.anyKeyTrust, source.name);
         shownCheckpoints.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
@@ -167,7 +172,9 @@ export class Monitor {
     return shownCheckpoints;
   }
 
-  /** Replaces a kept note that the policy does not accept by this one with more cosignatures, if that is accepted. */
+  /**
+   * Replaces a stored note by this one of the same text, if enough witnesses cosigned this one but not the stored one.
+   */
   #refreshNote(bytes: Uint8Array): void {
     const { state } = this.parts;
     const digest = digestOf(bytes);
@@ -176,7 +183,7 @@ export class Monitor {
       state.replaceNote(digest, Buffer.from(bytes));
   }
 
-  /** Is this note believed enough to be the proven head? */
+  /** Returns whether enough witnesses of the policy cosigned this note for its checkpoint to become the proven head. */
   #mayLead = (note: Buffer): boolean => {
     const { policy } = this.#trust.currentTrust!;
     if (!policy) return true;
@@ -201,13 +208,13 @@ export class Monitor {
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
         peer.recordFailure(clock.monotonic(), FIRST_PAUSE_MS);
-        // A peer that lies or is down does not affect the sources' checkpoints.
+        // A peer that lies or is down says nothing about the log, so this is only a warning.
         warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
       }
     }
   }
 
-  /** Finds faults of the log and of its addresses, after every checkpoint that can be proven was proven. */
+  /** Finds faults of the log and of its addresses. Called after every checkpoint that can be proven was proven. */
   #findFaults(shownCheckpoints: readonly ShownCheckpoint[], faults: Failure[]): void {
     const { state, clock, maxAgeSeconds, sources } = this.parts;
     const forkedCount = state.count("forked");
@@ -237,7 +244,7 @@ export class Monitor {
     }
   }
 
-  /** Reads, for the watched names, the leaves of the proven head that no earlier round has read. */
+  /** Reads the leaves below the proven head that were not read yet for the watched names. */
   async #readNames(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
     const head = state.readHead();
@@ -245,7 +252,7 @@ export class Monitor {
     const errors: Failure[] = [];
     for (const source of answeringSources) {
       const leaves = async function* (from: number) {
-        // From the first leaf on, segments take one request for 65,536 leaves.
+        // A reading from the first leaf on uses segments, with 65,536 leaves in one request.
         if (from === 0) return yield* readProvenLeaves(source, head);
         const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
         yield* reader.leaves(from);
@@ -258,7 +265,7 @@ export class Monitor {
         errors.push(failureOf(error, source));
       }
     }
-    // Any source that served them is enough.
+    // Reported only here, where no source served the leaves. One source that serves them is enough.
     faults.push(...errors);
     return [];
   }
@@ -287,7 +294,10 @@ export class Monitor {
   }
 }
 
-/** Makes a Failure that names the source from its error. Leaves that are not JSON are a fault of the log. @throws faults of our own */
+/**
+ * Converts an error into a Failure that names the source. A leaf that is not JSON is a fault of the log.
+ * @throws faults of our own
+ */
 function failureOf(error: unknown, source: Source): Failure {
   if (error instanceof BadNote)
     return new Unproven(CHECKPOINT, `a checkpoint that ${source.name} may show`, error.message);

@@ -18,14 +18,14 @@ import { addressKey } from "../record/networks.ts";
 import { registrableDomain } from "../record/url.ts";
 import type { MonitorState, WatchedName } from "./state.ts";
 
-/** Most endpoints that are watched: each is kept in memory while leaves are read. */
+/** Most endpoints that are watched, since each is kept in memory while leaves are read. */
 const MAX_WATCHED = 100_000;
 /** Leaves that are read between two commits. */
 const LEAVES_PER_COMMIT = 8_192;
-/** While this many notices wait to be delivered, no further leaf is read. */
+/** While this many notices wait to be delivered, no further leaf is read for known names. */
 const MAX_WAITING = 10_000;
 
-/** Reads the names of the command line. @throws Failure `usage` naming the option */
+/** Parses the watched names given on the command line. @throws Failure `usage` naming the option */
 export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
   const caps = options.cap.map((value) => {
     if (!isId("cap", value)) throw new Failure("usage", `--cap: not a capability id: ${value}`);
@@ -43,10 +43,10 @@ export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", r
   return [...caps, ...payees, ...domains];
 }
 
-/** Is this host the named domain, or a subdomain of it? */
+/** Returns whether a host is the named domain, or a subdomain of it. */
 const isBelow = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
-/** The names that a listing concerns. */
+/** Returns the watched names that match a listing. */
 function namesOfListing(
   { capability_id, url, offers = [] }: ListingFacts,
   names: readonly WatchedName[],
@@ -59,7 +59,7 @@ function namesOfListing(
   });
 }
 
-/** The names that an entry of the table of related parties concerns. It names registrable domains. */
+/** Returns the watched names that match an entry of the table of related parties. An entry has a registrable domain. */
 const namesOfNonDelivering = (
   { cap, domain, pay_to }: RelatedPartiesLeaf["add"][number],
   names: readonly WatchedName[],
@@ -72,7 +72,10 @@ const namesOfNonDelivering = (
 
 type WatchedEndpoint = Endpoint<Standing, Standing>;
 
-/** Keeps the members of cards that notices compare, and of letters the newest headline. */
+/**
+ * Of a card keeps the members that notices compare; of the letters only those members of the newest headline (main)
+ * card.
+ */
 const PROJECTION: Projection<WatchedEndpoint> = {
   createEndpoint: emptyEndpoint,
   card: ({ card }) => comparedMembers(card),
@@ -82,12 +85,12 @@ const PROJECTION: Projection<WatchedEndpoint> = {
 /** The stored state of a watched endpoint. */
 interface WatchedState {
   next: number;
-  /** All names for which it is watched, also those that the command line does not give now. */
+  /** All names that the endpoint has matched, also those that the command line does not give now. */
   names: WatchedName[];
   endpoint: WatchedEndpoint;
-  /** Was a correction, or the withdrawal of one, published after its newest card? */
+  /** Whether a correction, or the withdrawal of one, was published after the endpoint's newest headline card. */
   corrected: boolean;
-  /** Is it in the table of those that took money and answered nothing? */
+  /** Whether the endpoint is in the table of related parties, as one that took money and answered nothing. */
   took: boolean;
 }
 
@@ -96,9 +99,9 @@ export interface NameChange {
   type: "monitor.changed";
   log: string;
   capability_id: string;
-  /** null before its first listing. */
+  /** null before the endpoint's first listing. */
   url: string | null;
-  /** The names of the command line that it concerns. */
+  /** The names of the command line that the endpoint matches. */
   names: string[];
   change:
     | "listed"
@@ -116,9 +119,9 @@ export interface NameChange {
     | "cleared";
   from: unknown;
   to: unknown;
-  /** One sentence. */
+  /** The change in one sentence. */
   says: string;
-  /** Position of the leaf in the log, and when it was published. */
+  /** Position in the log of the leaf that made the change, and when it was published. */
   leaf: number;
   at: string;
 }
@@ -127,7 +130,7 @@ type Difference = Pick<NameChange, "change" | "from" | "to" | "says">;
 
 const letterText = (one: Standing | null): string => (one ? `${one.band} (${one.tier})` : "no letter");
 
-/** Returns what a card changes; null where only figures changed. */
+/** Returns what a card changes; null if only its figures differ. */
 function cardDifference(before: WatchedState, { card }: GradeLeaf): Difference | null {
   const [from = null] = before.endpoint.letters;
   const to = comparedMembers(card);
@@ -143,7 +146,7 @@ function cardDifference(before: WatchedState, { card }: GradeLeaf): Difference |
   return { change, from, to, says: parts.join("; ") };
 }
 
-/** Returns what a listing leaf changes; null where nothing changed. */
+/** Returns what a listing leaf changes; null if it changes nothing. */
 function listingDifference({ endpoint }: WatchedState, to: ListingFacts): Difference | null {
   const { listing: from, listed } = endpoint;
   if (!from || !listed) return { change: "listed", from, to, says: `listed: ${to.method} ${to.url}` };
@@ -163,7 +166,7 @@ function listingDifference({ endpoint }: WatchedState, to: ListingFacts): Differ
 
 const wordsOf = (body: Record<string, unknown>): string => (typeof body.says === "string" ? body.says : "");
 
-/** Returns what a leaf about this endpoint changes, or null. */
+/** Returns what a leaf about a watched endpoint changes, or null. */
 function differenceOf(before: WatchedState, leaf: Leaf): Difference | null {
   switch (leaf.kind) {
     case "grade":
@@ -203,7 +206,7 @@ class NameScan {
     private readonly state: MonitorState,
     private readonly log: string,
     private readonly names: readonly WatchedName[],
-    /** False for names that are new here: leaves that were published before are not reported as changes. */
+    /** False for names that were not watched before: what earlier leaves did is not reported as a change. */
     private readonly writesNotices: boolean,
     private readonly post: boolean,
   ) {
@@ -212,7 +215,10 @@ class NameScan {
     );
   }
 
-  /** Applies the next leaf. A leaf that does not match its schema is skipped, since a log may hold anything. */
+  /**
+   * Applies the next leaf. A leaf that does not match the schema of leaves is skipped, since a log may contain
+   * anything.
+   */
   applyLeaf(rawLeaf: Leaf): void {
     if (!this.#mayConcern(rawLeaf)) return;
     const { data: leaf } = Leaf.safeParse(rawLeaf);
@@ -230,7 +236,7 @@ class NameScan {
     this.#set(cap, applyToWatched(before, leaf));
   }
 
-  /** May this leaf concern a name? Most leaves do not, and are not parsed further. */
+  /** Returns whether this leaf may be about a watched endpoint or name. Most are not, and are not parsed further. */
   #mayConcern(leaf: Leaf): boolean {
     if (leaf.kind === "kin" || leaf.kind === "listing") return true;
     const { card, capability_id } = leaf as { card?: { capability_id?: unknown } | null; capability_id?: unknown };
@@ -241,8 +247,8 @@ class NameScan {
   #namesOfCap = (cap: string): WatchedName[] => this.names.filter(({ kind, value }) => kind === "cap" && value === cap);
 
   /**
-   * Returns an endpoint's state before this leaf, with the names that the leaf brings; null where the endpoint is not
-   * watched, or the leaf was applied before.
+   * Returns an endpoint's state before this leaf, to which the names that match the leaf are added; null if the
+   * endpoint matches none of the current names, or the leaf was applied before.
    */
   #stateBefore(cap: string, index: number, namesFound: readonly WatchedName[]): WatchedState | null {
     const watched = this.#watched.get(cap);
@@ -298,7 +304,7 @@ class NameScan {
     return { ...commonMembers, ...difference, leaf: index, at };
   }
 
-  /** Commits what was read up to leaf `next`. */
+  /** Commits the states and notices of the leaves below position `next`. */
   commit(next: number): void {
     const rows = [...this.#changed].map((cap) => {
       const { next: row, ...kept } = this.#watched.get(cap)!;
@@ -314,7 +320,7 @@ class NameScan {
     return this.#notices.length + this.state.countWaitingNotices() >= MAX_WAITING;
   }
 
-  /** Returns the endpoints that the names concern now. */
+  /** Returns the endpoints that match the names of this scan. */
   foundNames(): FoundName[] {
     return [...this.#watched.values()]
       .filter((one) => this.#currentNames(one).length > 0)
@@ -329,7 +335,7 @@ class NameScan {
   }
 }
 
-/** An endpoint that a new name concerns. */
+/** An endpoint that matches a name which was not watched before. */
 export interface FoundName {
   capability_id: string;
   url: string | null;
@@ -343,15 +349,15 @@ export interface NamesParts {
   state: MonitorState;
   log: string;
   post: boolean;
-  /** Proven leaves [from, size) in order. */
+  /** Yields the proven leaves [from, size) in order. */
   leaves(from: number): AsyncIterable<ReadLeaf>;
   size: number;
 }
 
 /**
- * Reads the leaves that were not read yet for each name, and commits the changes that they make. Only endpoints that the
- * names concern are in memory. For a name that is new here all leaves are read and no notice is made; the endpoints that
- * it concerns are returned.
+ * Reads for each name the leaves that were not read for it yet, and commits what they change. Only matching endpoints
+ * are in memory. For a name that was not watched before, all leaves are read and no notice is made; the endpoints
+ * that it matches are returned instead.
  * @throws what `leaves` throws; what was committed before stays
  */
 export async function readNewLeaves(parts: NamesParts, names: readonly WatchedName[]): Promise<FoundName[]> {
@@ -362,7 +368,7 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
     groups.set(next, [...(groups.get(next) ?? []), name]);
   }
   const found: FoundName[] = [];
-  // Names that were read before come first, so that their notices do not depend on the new names.
+  // Known names are read first, so that their notices are made even if reading for new names fails.
   for (const [next, group] of [...groups].sort(([a], [b]) => (a ?? size + 1) - (b ?? size + 1))) {
     if (next !== null && next >= size) continue;
     const scan = new NameScan(state, log, group, next !== null, post);

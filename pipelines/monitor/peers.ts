@@ -6,19 +6,22 @@ import { BadNote, MAX_NOTE_BYTES } from "../../infra/tree/note.ts";
 import type { History } from "./history.ts";
 import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState } from "./state.ts";
 
-/** Checkpoints on one page, and the bytes of notes after which a page ends. */
+/** Most checkpoints on one page, and most bytes of their notes unless a page has only one note. */
 const PAGE_CHECKPOINTS = 200;
 const PAGE_BYTES = 1024 * 1024;
-/** Longest answer of a peer, bytes: JSON may need six characters for one of a note. */
+/** Longest answer of a peer, bytes. One character of a note may need six characters in JSON. */
 const MAX_ANSWER_BYTES = 6 * (PAGE_BYTES + MAX_NOTE_BYTES) + 64 * 1024;
-/** Pages that are pulled from a peer in one round. */
+/** Most pages that are fetched from a peer in one round. */
 const PAGES_AT_ONCE = 10;
 /** Longest wait for an answer of a peer, ms. */
 const PATIENCE_MS = 15_000;
-/** Most bad checkpoints of one peer in a round; then it is left until its pause is over. */
+/** After more bad checkpoints than this from one peer, no more are read from it in this round. */
 const MAX_BAD_CHECKPOINTS = 8;
 
-/** Answer to `GET /checkpoints`: the next page after a number, oldest first; without a number the newest, newest first. */
+/**
+ * Answer to `GET /checkpoints`: with a number, the page of checkpoints after it, oldest first; without one the
+ * newest, newest first.
+ */
 export const CheckpointsPage = z.object({
   log: z.string().max(1_000).describe("Origin of the log that this monitor follows."),
   id: z.string().max(64).describe("Random name of this monitor's memory: numbers of another one mean nothing."),
@@ -36,7 +39,10 @@ export const CheckpointsPage = z.object({
 });
 export type CheckpointsPage = z.infer<typeof CheckpointsPage>;
 
-/** Makes a page of the kept checkpoints. @param after number of the last checkpoint that the client has; null: the newest */
+/**
+ * Makes a page of the stored checkpoints.
+ * @param after number of the last checkpoint that the client has; null: the newest checkpoints
+ */
 export function createCheckpointsPage(state: MonitorState, log: string, after: number | null): CheckpointsPage {
   const candidates = state.readPage(after, PAGE_CHECKPOINTS);
   let bytes = 0;
@@ -55,14 +61,14 @@ export function createCheckpointsPage(state: MonitorState, log: string, after: n
   return { log, id: state.id, checkpoints: fitting.map(toLine), next };
 }
 
-/** Another monitor of the log, with the results of our requests to it. */
+/** Another monitor of the log, and the state of our requests to it. */
 export class Peer {
   #failures = 0;
   #retryAt = 0;
   /** Checkpoints that were dropped because the log did not sign them. */
   droppedCheckpoints = 0;
 
-  /** @param url address of its listener @throws Failure `usage` */
+  /** @param url address at which the peer answers requests @throws Failure `usage` */
   constructor(readonly url: string) {
     if (!/^https?:\/\/[^\s?#]+$/.test(url)) throw new Failure("usage", `--peer: not an http address: ${url}`);
   }
@@ -79,7 +85,7 @@ export class Peer {
     this.#failures = 0;
   }
 
-  /** @param pauseMs pause after the first failure in a row; it doubles, to an hour at most */
+  /** @param pauseMs pause after the first of several failures in a row; it doubles with each, to an hour at most */
   recordFailure(now: number, pauseMs: number): void {
     this.#failures++;
     this.#retryAt = now + Math.min(3_600_000, pauseMs * 2 ** (this.#failures - 1));
@@ -87,10 +93,10 @@ export class Peer {
 }
 
 /**
- * Fetches the checkpoints that a peer has kept since the last call, and keeps those that the log signed. The peer's
- * answers are bounded in bytes, pages and time; redirects are not followed.
+ * Fetches the checkpoints that a peer has received since the last call, and stores those that the log signed. The
+ * peer's answers are limited in bytes, pages and time; redirects are not followed.
  * @returns how many are new
- * @throws Failure `unreachable` when it does not answer, `tampered` for a malformed answer or forged checkpoints
+ * @throws Failure `unreachable` when the peer does not answer, `tampered` for a malformed answer or forged checkpoints
  */
 export async function pullPeer(
   peer: Peer,
@@ -104,7 +110,7 @@ export async function pullPeer(
     if (page.log !== origin)
       throw new Failure("tampered", `${peer.url} follows ${page.log.slice(0, 200)}, not ${origin}`);
     if (page.id !== id) {
-      // The peer lost its memory, so its numbers start again.
+      // The peer has a new state file, so its numbers start again at 1.
       [id, after] = [page.id, 0];
       state.savePeer(peer.url, { id, after });
       if (pages === 0) continue;
@@ -134,7 +140,7 @@ export async function pullPeer(
 async function fetchPage(url: string, after: number): Promise<CheckpointsPage> {
   const address = `${url.replace(/\/+$/, "")}/checkpoints?after=${after}`;
   let text = "";
-  // A connection for each page: while one page is verified, the peer may close a connection that is idle.
+  // Each page gets its own connection, since the peer may close an idle one while this process verifies a page.
   const dispatcher = new Agent({ pipelining: 0 });
   try {
     const answer = await request(address, { dispatcher, signal: AbortSignal.timeout(PATIENCE_MS) });

@@ -6,12 +6,14 @@ import { createPrivateFolder } from "../../infra/keys/files.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { Pins } from "../published/trust.ts";
 
-/** Verdict on a checkpoint: it belongs to the proven tree, nothing is proven yet, or it contradicts another checkpoint. */
+/**
+ * Verdict on a checkpoint: it belongs to the proven tree; nothing is proven yet; or it contradicts another checkpoint.
+ */
 export type Verdict = "proven" | "unproven" | "forked";
 
 /** A checkpoint that the log signed. */
 export interface KeptCheckpoint {
-  /** Number in the order in which checkpoints were kept, from 1. */
+  /** Number in the order in which checkpoints were stored, from 1. */
   n: number;
   size: number;
   root: Buffer;
@@ -21,25 +23,25 @@ export interface KeptCheckpoint {
   source: string;
   seenAt: string;
   verdict: Verdict;
-  /** Why it is not proven; null before the first attempt. */
+  /** Why the checkpoint is not proven; null before the first attempt. */
   why: string | null;
 }
 export type SeenCheckpoint = Pick<KeptCheckpoint, "size" | "root" | "note" | "source" | "seenAt"> & {
-  /** sha256 of the signed text, by which a checkpoint is kept once. */
+  /** sha256 of the signed text. Of several notes with one text only one is stored. */
   digest: Buffer;
 };
 
-/** The keys that this monitor believes. */
+/** The keys that this monitor trusts. */
 export interface TrustedKeys {
   pins: Pins;
-  /** Every verifier key of the log that was ever believed: old checkpoints of peers are signed with retired keys. */
+  /** Every log key that was ever trusted, since old checkpoints of peers are signed with keys that have retired. */
   ever: string[];
-  /** The keys document that rotations are followed from; null where the source showed none. */
+  /** The keys document from which later rotations are verified; null if the source did not show a provable one. */
   keys: { n: number; key: string; sha256: string; text: string } | null;
 }
 
 export type NameKind = "cap" | "pay_to" | "domain";
-/** A name that is watched. */
+/** A capability id, payee address or domain that is watched. */
 export interface WatchedName {
   kind: NameKind;
   value: string;
@@ -48,12 +50,12 @@ export interface WatchedName {
 /** The stored state of a watched endpoint, as JSON. */
 export interface WatchedRow {
   cap: string;
-  /** Leaves below this position were applied. */
+  /** Leaves below this position were applied to `state`. */
   next: number;
   state: string;
 }
 
-/** A notice that is not delivered everywhere yet. */
+/** A notice that is not yet both printed and posted. */
 export interface Notice {
   n: number;
   body: string;
@@ -61,18 +63,18 @@ export interface Notice {
   posted: boolean;
 }
 
-/** Leaves that were read for some names: what they changed, and the notices that follow from it. */
+/** The result of reading leaves for some names: what these leaves changed, and the notices about it. */
 export interface ReadLeaves {
   names: readonly WatchedName[];
   next: number;
   rows: readonly WatchedRow[];
   /** JSON of each notice. */
   notices: readonly string[];
-  /** Whether a webhook has to take the notices too. */
+  /** Whether the notices must also be posted to a webhook. */
   post: boolean;
 }
 
-/** Moments at which a test ends the process. */
+/** Steps at which a test can end the process. */
 export type StateStep =
   | "seen"
   | "kept"
@@ -86,13 +88,16 @@ export type StateStep =
   | "posted"
   | "told";
 
-/** Most proven checkpoints that are kept: four years of one every ten minutes. The oldest are dropped first. */
+/** Most proven checkpoints that are stored: four years with one every ten minutes. The oldest are dropped first. */
 const MAX_PROVEN = 200_000;
-/** Most checkpoints that are kept without a proof: of peers, which may send many at once, and of all. */
+/**
+ * Most checkpoints without a proof that are stored: one from a peer only up to `peers`, since peers may send many;
+ * others up to `all`.
+ */
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
-/** Reason why a checkpoint that extends the proven head is not the head yet. */
+/** Reason why a checkpoint that extends the proven head has not become the head. */
 export const UNWITNESSED_REASON = "too few witnesses cosigned it";
-/** Longest wait for another process with the same file, ms. */
+/** Longest wait, ms, while another process has the file locked. */
 const BUSY_TIMEOUT_MS = 5_000;
 
 const SCHEMA = `
@@ -113,8 +118,8 @@ const SCHEMA = `
 const CHECKPOINT_COLUMNS = "n, size, root, note, source, seen_at AS seenAt, verdict, why";
 
 /**
- * Everything that a monitor remembers, in one SQLite file: the checkpoints that it saw, the proven tree head, what it
- * knows of watched endpoints, and undelivered notices. Every commit is on the disk before the call returns.
+ * Everything that a monitor stores, in one SQLite file: the checkpoints that it received, the proven tree head, the
+ * states of watched endpoints, and undelivered notices. Every commit is on the disk before the call returns.
  */
 export class MonitorState {
   readonly #db: Database.Database;
@@ -129,7 +134,7 @@ export class MonitorState {
   /**
    * Opens `monitor.sqlite` in `dir`, or makes it.
    * @param onStep called at each step of a change, for tests
-   * @throws Failure `record` for a file that is damaged or none of ours
+   * @throws Failure `record` for a file that is damaged or is no database
    */
   static open(dir: string, onStep: (step: StateStep) => void = () => undefined): MonitorState {
     createPrivateFolder(dir);
@@ -148,7 +153,7 @@ export class MonitorState {
     }
   }
 
-  /** Random name of this file, by which a peer notices that a monitor has lost its memory. */
+  /** Random name of this file. From a new name a peer learns that this monitor has lost its file and starts again. */
   get id(): string {
     return this.#queryOne<{ id: string }>("SELECT id FROM monitor")!.id;
   }
@@ -172,9 +177,10 @@ export class MonitorState {
   }
 
   /**
-   * Keeps a checkpoint, unless its text is kept already.
-   * @param maxUnproven most checkpoints without a proof that are kept
-   * @returns whether it is new @throws Failure `failed` where so many are kept already
+   * Stores a checkpoint, unless its text is stored already.
+   * @param maxUnproven most checkpoints without a proof that may be stored
+   * @returns whether it is new
+   * @throws Failure `failed` if so many are stored already
    */
   keep({ digest, size, root, note, source, seenAt }: SeenCheckpoint, maxUnproven: number): boolean {
     if (this.noteOf(digest)) return false;
@@ -202,17 +208,17 @@ export class MonitorState {
     return true;
   }
 
-  /** The note that is kept of this text, or null. */
+  /** Returns the stored note of the text with this sha256, or null. */
   noteOf(digest: Buffer): Buffer | null {
     return this.#queryOne<{ note: Buffer }>("SELECT note FROM checkpoints WHERE digest = ?", digest)?.note ?? null;
   }
 
-  /** Replaces the note of a kept text by one with further signatures. */
+  /** Replaces the stored note of a text by one with further signatures. */
   replaceNote(digest: Buffer, note: Buffer): void {
     this.#db.prepare("UPDATE checkpoints SET note = ? WHERE digest = ?").run(note, digest);
   }
 
-  /** Checkpoints without a verdict, those that were tried least first. */
+  /** Returns the checkpoints without a verdict, those with the fewest attempts first. */
   listUnproven(limit: number): KeptCheckpoint[] {
     return this.#queryAll<KeptCheckpoint>(
       `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE verdict = 'unproven' ORDER BY tries, n LIMIT ?`,
@@ -220,15 +226,15 @@ export class MonitorState {
     );
   }
 
-  /** The checkpoint with this text, while it has no verdict. */
+  /** Returns the checkpoint whose text has this sha256 if it has no verdict yet, else null. */
   findUnproven(digest: Buffer): KeptCheckpoint | null {
     const sql = `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE digest = ? AND verdict = 'unproven'`;
     return this.#queryOne<KeptCheckpoint>(sql, digest) ?? null;
   }
 
   /**
-   * Finds a checkpoint of equal size with another root that is proven, or that was kept earlier and has no verdict; null
-   * when there is none, or when the given checkpoint has a verdict by now.
+   * Finds a checkpoint of equal size and another root that is proven, or that was stored earlier and has no verdict.
+   * Returns null when there is none, or when the given checkpoint has a verdict by now.
    */
   findConflicting({ n, size, root }: Pick<KeptCheckpoint, "n" | "size" | "root">): KeptCheckpoint | null {
     const isOpen = this.#queryOne("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
@@ -241,7 +247,9 @@ export class MonitorState {
     return conflicting ?? null;
   }
 
-  /** Counts the checkpoints without a proof and returns the first, without those that only wait for witnesses. */
+  /**
+   * Counts the checkpoints without a proof, except those that only wait for witnesses, and returns the oldest of them.
+   */
   countUnexplained(): { many: number; first: KeptCheckpoint | null } {
     const condition = "verdict = 'unproven' AND why IS NOT ?";
     const { many } = this.#queryOne<{ many: number }>(
@@ -260,7 +268,7 @@ export class MonitorState {
       .many;
   }
 
-  /** Records that a checkpoint is in the proven tree. @param becomesHead true: it is the new head */
+  /** Records that a checkpoint is in the proven tree. @param becomesHead true: it becomes the proven head */
   prove(n: number, becomesHead: boolean): void {
     this.onStep("proving");
     this.#db
@@ -272,12 +280,15 @@ export class MonitorState {
     this.onStep("proven");
   }
 
-  /** Records why a checkpoint could not be proven now. */
+  /** Records why an attempt to prove a checkpoint failed. */
   postpone(n: number, why: string): void {
     this.#db.prepare("UPDATE checkpoints SET why = ?, tries = tries + 1 WHERE n = ?").run(why, n);
   }
 
-  /** Records that a checkpoint contradicts another, once the file of both is written. @param notice JSON, or null for none */
+  /**
+   * Records that a checkpoint contradicts another. Called after the file of both was written.
+   * @param notice JSON, or null for none
+   */
   markForked(n: number, notice: string | null, post: boolean): void {
     this.onStep("evidence");
     this.#db
@@ -289,7 +300,7 @@ export class MonitorState {
     this.onStep("forked");
   }
 
-  /** Checkpoints that were kept after number `after`, oldest first; without it the newest, newest first. */
+  /** Returns the checkpoints that were stored after number `after`, oldest first; for null the newest, newest first. */
   readPage(after: number | null, limit: number): KeptCheckpoint[] {
     return after === null
       ? this.#queryAll<KeptCheckpoint>(`SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints ORDER BY n DESC LIMIT ?`, limit)
@@ -300,7 +311,7 @@ export class MonitorState {
         );
   }
 
-  /** Returns how far a peer was read; null for a peer that was never read. */
+  /** Returns up to which checkpoint a peer was read; null for a peer that was never read. */
   readPeer(url: string): { id: string; after: number } | null {
     return this.#queryOne<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
   }
@@ -309,7 +320,7 @@ export class MonitorState {
     this.#db.prepare("INSERT OR REPLACE INTO peers (url, id, after) VALUES (?, ?, ?)").run(url, id, after);
   }
 
-  /** First leaf that was not read for a name; null for a name that is new here. */
+  /** Returns the first leaf that was not read for a name; null for a name that was not watched before. */
   nextOf({ kind, value }: WatchedName): number | null {
     return (
       this.#queryOne<{ next: number }>("SELECT next FROM names WHERE kind = ? AND value = ?", kind, value)?.next ?? null
@@ -320,7 +331,7 @@ export class MonitorState {
     return this.#queryAll<WatchedRow>("SELECT cap, next, state FROM watched");
   }
 
-  /** Commits leaves that were read, with the notices that follow from them: both or neither. */
+  /** Commits what leaves have changed and the notices about it, both or neither. */
   saveReadLeaves({ names, next, rows, notices, post }: ReadLeaves): void {
     this.onStep("reading");
     this.#db
@@ -339,7 +350,7 @@ export class MonitorState {
     this.#db.prepare("INSERT INTO notices (body, printed, posted) VALUES (?, 0, ?)").run(body, post ? 0 : 1);
   }
 
-  /** Notices after number `after` that are not delivered everywhere yet, oldest first. */
+  /** Returns notices after number `after` that are not yet both printed and posted, oldest first. */
   listNotices(limit: number, after = 0): Notice[] {
     return this.#queryAll<Omit<Notice, "printed" | "posted"> & { printed: number; posted: number }>(
       "SELECT n, body, printed, posted FROM notices WHERE n > ? ORDER BY n LIMIT ?",

@@ -26,7 +26,8 @@ const HintedKeys = z.looseObject({ key: z.string(), leaf: z.int().min(0) });
 
 /**
  * Finds the keys document that a source names, and proves it by its leaf in the tree of a signed checkpoint. Later
- * rotations are followed from it. Returns null where the source does not serve the objects that prove it.
+ * rotations are verified from this document on. Returns null when the source does not serve the objects that prove
+ * it.
  */
 async function findKeysDocument(source: Source, head: TreeHead): Promise<TrustedKeys["keys"]> {
   try {
@@ -48,15 +49,15 @@ async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted
   }
 }
 
-/** Adds keys to those that were ever believed. */
+/** Returns all log keys that were ever trusted, including those of `pins`. */
 const addPins = (pins: Pins, earlier: TrustedKeys | null): string[] => [
   ...new Set([...(earlier?.ever ?? []), pins.log, ...(pins.logs ?? [])]),
 ];
 
 /**
- * The keys that a monitor believes: those given, else those pinned at the first start, else those that the source shows
- * now, which are then pinned. Rotations are followed as by a mirror: each keys document names the one before and is
- * signed by a key of it.
+ * The keys that a monitor trusts: those given, else those pinned at the first start, else those that the source shows
+ * now, which are then pinned. Rotations are followed as by a mirror: each keys document names the one before it and
+ * is signed by a key of that one.
  */
 export class MonitorTrust {
   constructor(
@@ -75,13 +76,16 @@ export class MonitorTrust {
     }
   }
 
-  /** Trust for what sources show now; null before the first start found any key. */
+  /** The keys that verify checkpoints that sources show now; null until keys were pinned. */
   get currentTrust(): CheckpointTrust | null {
     const { trusted } = this.state;
     return trusted && { ...trustOfPins(trusted.pins), policy: this.givenKeys.policy };
   }
 
-  /** Trust for kept checkpoints and those of peers: the log's signature alone, also of retired keys. */
+  /**
+   * The keys that verify stored checkpoints and those of peers: all log keys ever trusted, even retired ones, and no
+   * witness.
+   */
   get anyKeyTrust(): CheckpointTrust | null {
     const { trusted } = this.state;
     if (!trusted) return null;
@@ -90,7 +94,7 @@ export class MonitorTrust {
   }
 
   /**
-   * Verifies the checkpoint of a source. The first one pins the keys.
+   * Verifies the checkpoint of a source. If no keys are pinned yet, pins those that signed it.
    * @throws Unproven, Unwitnessed, MissingObject, Failure `usage`; what the source throws
    */
   async open(source: Source, bytes: Uint8Array): Promise<Checkpoint> {
@@ -130,7 +134,7 @@ export class MonitorTrust {
       (!this.givenKeys.witness || pinned.pins.witness === this.givenKeys.witness);
     if (isPinned) return;
     const pins: Pins = log ? { log, witness: this.givenKeys.witness ?? null } : await findSigningKeys(source, bytes);
-    // Only a checkpoint that these keys signed pins them.
+    // The keys are pinned only if they signed this checkpoint.
     const { log: key } = trustOfPins(pins);
     const head = openTreeHead(bytes, { log: key }, null);
     const keys = pinned?.keys ?? (await findKeysDocument(source, head));

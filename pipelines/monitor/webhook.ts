@@ -9,12 +9,12 @@ const NOTICES_PER_READ = 100;
 /** Longest pause after failures, ms. */
 const MAX_PAUSE_MS = 3_600_000;
 
-/** Key of the signatures `v1`, base64. @param secret as Standard Webhooks writes it: `whsec_` and base64 */
+/** Returns the key of the signatures `v1`, base64. @param secret as Standard Webhooks writes it: `whsec_` and base64 */
 const hmacKeyOf = (secret: string | null): string | null => secret?.replace(/^whsec_/, "") ?? null;
 
 /**
- * Posts notices to one receiver, in their order, each until a 2xx status confirms it (Standard Webhooks). A notice has
- * one id at every attempt, so that a receiver can drop one that came twice.
+ * Posts notices to one receiver, in their order, each until a 2xx status confirms it (Standard Webhooks). A notice
+ * has the same id at every attempt, so that a receiver can drop one that arrives twice.
  */
 export class Webhook {
   #failures = 0;
@@ -30,9 +30,10 @@ export class Webhook {
   }
 
   /**
-   * Posts the waiting notices. Stops at the first that is not accepted; later calls wait for a growing pause.
+   * Posts the waiting notices. Stops at the first that is not accepted. After that, calls do nothing until a pause is
+   * over, which doubles with each failure.
    * @param pauseMs pause after the first failure
-   * @throws Failure `untold` when the receiver did not take a notice
+   * @throws Failure `untold` when the receiver did not accept a notice
    */
   async post(state: MonitorState, pauseMs: number): Promise<void> {
     const { clock } = this.parts;
@@ -55,7 +56,7 @@ export class Webhook {
     }
   }
 
-  /** @returns null when the receiver took it, else why not */
+  /** @returns null when the receiver accepted the notice, else why it did not */
   async #send(id: string, text: string): Promise<string | null> {
     const { egress, clock, secret } = this.parts;
     const { headers, body } = signMessage(id, text, clock.now(), [], hmacKeyOf(secret));

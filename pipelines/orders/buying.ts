@@ -22,11 +22,14 @@ import { SUM } from "./stakes.ts";
 
 export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
   caps: OrderCaps;
-  /** Charges buyers. Its answer proves nothing: this class reads from the chain whether money moved. */
+  /**
+   * Sends the transactions that charge buyers. Its replies are not trusted: {@link Buying} reads from the chain
+   * whether money moved.
+   */
   till: Till;
-  /** Acts on orders whose money waits in escrow. */
+  /** Acts on orders whose buyer pays into escrow. */
   holding: Holding;
-  /** Bodies of requests and answers. */
+  /** Store of request bodies and answers. */
   objects: OrderObjects;
   /**
    * Returns why nothing is sold now, in words for a buyer (for example, a buyer could not be charged); null when calls
@@ -34,30 +37,39 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
    */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count" | "time">;
-  /** Pauses (real ms) between looks at the chain for a Transfer that should be there. */
+  /** Pauses (real ms) between reads of the chain, after a charge was sent, until its Transfer is found. */
   settlePollMs?: readonly number[];
-  /** Pauses (real ms) between reads of a payer's balance, while it is too low for all of the payer's open orders. */
+  /**
+   * Pauses (real ms) between reads of a payer's balance, while it is too low for all of the payer's orders that are
+   * not charged yet.
+   */
   coverPollMs?: readonly number[];
 }
 
 /**
- * The further sellers of an order. The next seller is paid when the answer of the last one failed its checks and that
- * seller can no longer take its payment.
+ * The further sellers that may be tried for an order. The next seller is paid when the previous seller's answer
+ * failed its checks and that seller can no longer take our payment.
  */
 export interface Fallback {
-  /** Is there another seller, and enough time to call it? */
+  /** Returns whether there is another seller and enough time to call it. */
   left(): boolean;
-  /** Asks the next seller for its price; null when none is left. Must not reject. */
+  /** Requests the price from the next seller; null when none is left. Must not reject. */
   quote(): Promise<SellerQuote | null>;
-  /** May the payment to the last seller be cancelled? That costs us a transaction (default: as for any order). */
+  /**
+   * Returns whether the payment to the last seller may be cancelled after the order has ended, which costs us a
+   * transaction (default: {@link Cancelling.mayCancel}).
+   */
   mayCancel?(): boolean;
 }
 
-/** A verified payment of a buyer and what it buys. Buying adds the two members of the claim that it determines itself. */
+/**
+ * A verified payment of a buyer and what it buys. `claim`: the order's first step, without the two members that
+ * {@link Buying} determines itself.
+ */
 export interface Purchase {
   claim: Omit<StepBody<"claimed">, "since_block" | "credit">;
   key: string;
-  /** Quote of the first candidate; no other candidate may cost more. */
+  /** Price and terms of the first seller. */
   quote: SellerQuote;
   fallback?: Fallback;
 }
@@ -68,12 +80,15 @@ export interface OwnAnswer {
   contentType: string;
 }
 
-/** Why an operation of our own gave no answer; the buyer gets this problem. */
+/** Why one of our own operations gave no answer. The problem is returned to the buyer. */
 export interface OwnFailure {
   problem: WorkProblem;
 }
 
-/** The call is not bought, for the reason in the message, which the buyer gets. No payment left and nobody is charged. */
+/**
+ * The call is not bought, for the reason in the message, which is returned to the buyer. No payment was sent to a
+ * seller, and nobody is charged.
+ */
 export class NotBought extends Failure {
   /** @param exactOnly true: a payment into escrow would have been accepted */
   constructor(
@@ -84,17 +99,20 @@ export class NotBought extends Failure {
   }
 }
 
-/** States in which recovery still asks the chain what happened: the buyer gets a 202 and asks again. */
+/**
+ * States in which recovery still has to find out from the chain what happened. Meanwhile the buyer gets status 202
+ * and has to ask again.
+ */
 const UNKNOWN_STATES: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
 
 const SETTLE_POLL_MS = [0, 50, 200, 500, 1_000] as const;
 /**
- * A buyer's transfer is searched from this many blocks (some minutes) before the block that was newest when the order was
- * claimed, since the node that verified the payment may be behind ours. Starting too early is harmless: the search is
- * by nonce, and a nonce moves money only once.
+ * The search for a buyer's transfer begins this many blocks (some minutes) before the newest block at the time of the
+ * order's claim, since the buyer's payment was verified earlier, maybe by a node that is behind ours. Beginning too
+ * early is harmless: the search is by nonce, and a nonce moves money only once.
  */
 const SEARCH_MARGIN_BLOCKS = 300;
-/** Pause between two looks at an order that a buyer waits for, real ms. */
+/** Pause between two checks of an order for whose end a buyer waits, real ms. */
 const LOOK_INTERVAL_MS = 200;
 
 function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
@@ -117,17 +135,18 @@ export const ANSWER_NOT_STORED = "The answer came and could not be kept; nobody 
 const CLAIM_WAIT_MS = 5_000;
 
 /**
- * Acts on orders (orders.md): pays the seller, checks the answer, and charges the buyer if the answer passed. Before
- * each of these acts the step that announces it is durable in the log and was read back. If the process stops between
- * two steps, {@link Recovery} ends the order.
+ * Acts on orders (calls that buyers buy through us, orders.md): pays the seller, checks the answer, and charges the
+ * buyer if the answer passed. A leg is one payment to one seller for an order. Before each payment and charge the
+ * step that announces it is durable in the log and was read back. If the process stops between two steps, {@link
+ * Recovery} ends the order.
  */
 export class Buying {
   readonly #caps: Caps;
-  /** Claims that this process is appending, by their key. */
+  /** Claims (first steps of orders) that this process is appending, by the key of the buyer's payment. */
   readonly #claimsInProgress = new Map<string, Promise<unknown>>();
-  /** Ids of the orders that {@link buy} or {@link sell} of this process is working on. */
+  /** Ids of the orders that a call of {@link buy} or {@link sell} in this process is working on. */
   readonly #activeOrders = new Set<string>();
-  /** Quote of the newest leg of each of these orders, by the order's id. */
+  /** Quote (price and terms) of the newest leg of each active order, by the order's id. */
   readonly #quotes = new Map<string, SellerQuote>();
   readonly cancelling: Cancelling;
 
@@ -150,9 +169,9 @@ export class Buying {
   }
 
   /**
-   * If this process is appending a claim with this key, waits until the claim was read back or failed, 5 s at most. An
-   * unfinished claim counts in the caps already, so without this wait a second request with the same payment could be
-   * refused because of the first.
+   * If this process is appending a claim for this payment, waits until the claim was read back or failed, 5 s at
+   * most. An unfinished claim counts towards the caps (limits on our risk) already, so without this wait a second
+   * request with the same payment could be refused because of the first.
    */
   async waitForClaim(key: string): Promise<void> {
     const claim = this.#claimsInProgress.get(key);
@@ -164,7 +183,7 @@ export class Buying {
     await timeout.catch(() => {});
   }
 
-  /** Appends the claim and reads it back. */
+  /** Appends the claim, which makes the payment ours to act on, and reads it back. */
   async #appendClaim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
     const since_block = await this.#findSearchStart();
     return this.deps.orders.claim(id, key, { ...claim, since_block, ...(credit ? { credit } : {}) });
@@ -172,8 +191,8 @@ export class Buying {
 
   /**
    * Returns why a call would not be bought now, or null. This reserves nothing: the caps are checked again once the
-   * order is in the log, and may refuse it then.
-   * @param buyer null while it is not known who pays
+   * order is in the log, and the order may be refused then.
+   * @param buyer null if it is not known yet who pays
    */
   findRefusal(seller: SellerSide, buyer: BuyerSide | null): Refusal | null {
     const standing = this.#findStanding(seller, buyer);
@@ -186,16 +205,19 @@ export class Buying {
     return buyer ? this.#caps.standingOfBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
   }
 
-  /** Has this buyer caused the day's limit of failed transactions? Then no money is held in escrow for it. */
+  /**
+   * Has this buyer, or its client network, caused as many failed transactions today as are allowed? Then its payments
+   * into escrow are refused too.
+   */
   hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     return this.#caps.hasWastedTooMuch({ ...buyer, payer: buyer.payer.toLowerCase() });
   }
 
   /**
-   * Buys with a verified payment. Resolves when the order has ended, or when its outcome is unknown and recovery will
-   * find it. If an order has this payment already, that order is returned as it is.
-   * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist: ask again with the same
-   * payment)
+   * Buys with a verified payment. Resolves when the order has ended, or when its outcome is unknown; recovery then
+   * finds it out. If an order has this payment already, that order is returned as it is.
+   * @throws NotBought; StepNotSeen when the log cannot be written (the order may exist nevertheless: repeat the
+   * request with the same payment)
    */
   async buy({ claim, key, quote, fallback }: Purchase): Promise<Order> {
     const buyer = buyerOf(claim, quote.priceMicro);
@@ -242,9 +264,9 @@ export class Buying {
   }
 
   /**
-   * Sells our own work: claims the payment, does the work, charges the buyer. If an order has this payment already,
-   * that order is returned, so that one answer is never paid twice; an order that ended without an answer is begun
-   * again.
+   * Sells one of our own operations: claims the payment, does the work, charges the buyer. If an order has this
+   * payment already, that order is returned, so that one payment never buys two answers; but if that order ended
+   * without an answer, the work is done again for it.
    * @param work resolves with the answer or a failure; after a failure or a rejection nothing is charged
    * @throws NotBought; StepNotSeen; what `work` rejects with
    */
@@ -297,19 +319,16 @@ export class Buying {
     }
   }
 
-  /**
-   * Returns the block from which a buyer's transfer is searched. The payment was verified before now, maybe by a node
-   * that is behind ours.
-   */
+  /** Returns the block at which the search for a buyer's transfer begins ({@link SEARCH_MARGIN_BLOCKS}). */
   async #findSearchStart(): Promise<number> {
     const { number } = await this.deps.seller.rail.head();
     return Math.max(0, number - SEARCH_MARGIN_BLOCKS);
   }
 
   /**
-   * Checks the caps again, with the orders of all partitions read, once this order is durable. Before it is durable,
-   * replicas do not see each other's orders, and each could spend the whole cap; afterwards the replica that checks
-   * last sees them all.
+   * Checks the caps again once this order is durable, after reading the orders of all partitions. While orders are
+   * not durable, replicas do not see each other's, and each could use up a whole cap. Of two replicas that check
+   * afterwards, at least the one that checks last sees both orders.
    * @returns why the order does not go on, in words, or null
    */
   async #findRefusalNow(order: Order): Promise<string | null> {
@@ -327,9 +346,9 @@ export class Buying {
 
   /**
    * Checks that the payer's wallet holds enough for this order and for all its other orders that are not charged yet.
-   * Each payment was verified alone, so one balance could back any number of them. When the balance does not cover all,
-   * the later orders are refused, and an earlier order waits until they are. An order also waits while a charge is in a
-   * block and the charge's step is not in the log yet.
+   * Each payment was verified alone, so one balance could back any number of them. When the balance does not cover
+   * all, the later orders are refused, and an earlier order waits until that has happened. An order also waits while
+   * another order's charge may have lowered the balance and is not in the log yet.
    * @returns why the order is refused, in words, or null
    */
   async #findBalanceRefusal(order: Order): Promise<string | null> {
@@ -355,9 +374,9 @@ export class Buying {
   }
 
   /**
-   * Checks the caps before the payment of the newest leg is sent.
-   * @returns false: the payment was not sent, and the buyer's money in escrow is to be given back
-   * @throws NotBought after releasing the order, when no money is in escrow
+   * Checks the caps before the payment of the newest leg (payment to a seller) is sent.
+   * @returns false if a cap forbids the payment and the buyer's money in escrow must be given back
+   * @throws NotBought if a cap forbids the payment and no money is in escrow; the order has been ended
    */
   async #isWithinCaps(order: Order): Promise<boolean> {
     const refusal = await this.#findRefusalNow(order);
@@ -383,7 +402,10 @@ export class Buying {
     );
   }
 
-  /** Makes the intent of the order's next leg durable. @returns null, or in words why this seller is not paid */
+  /**
+   * Signs the payment to this seller and writes the step that announces it.
+   * @returns null, or in words why this seller is not paid
+   */
   async #writeIntent(order: Order, quote: SellerQuote): Promise<string | null> {
     const { orders, seller } = this.deps;
     if (quote.priceMicro > parseMoney(order.quote.price)) return "It costs more than what was quoted.";
@@ -405,8 +427,9 @@ export class Buying {
   }
 
   /**
-   * Makes the intent durable for the first further seller that can be paid.
-   * @returns null, or in words why the last seller that was tried is not paid (`whyPreviousNotPaid` when none was left)
+   * Signs the payment to the first further seller that can be paid, and writes the step that announces it.
+   * @returns null, or in words why the last seller that was tried is not paid (`whyPreviousNotPaid` when none was
+   * left)
    */
   async #writeNextIntent(order: Order, whyPreviousNotPaid: string, fallback?: Fallback): Promise<string | null> {
     let says = whyPreviousNotPaid;
@@ -421,8 +444,8 @@ export class Buying {
   }
 
   /**
-   * Pays the seller whose intent is durable. After an answer that failed, cancels that payment and pays the next
-   * seller; stops when the cancellation is not final on the chain in time.
+   * Pays the seller of the newest leg, whose payment is signed and in the log. After an answer that failed, cancels
+   * that payment and pays the next seller, or ends the order if the cancellation is not final on the chain in time.
    */
   async #runLegs(order: Order, fallback?: Fallback): Promise<void> {
     while (await this.#runLeg(order, fallback)) {
@@ -436,7 +459,8 @@ export class Buying {
   }
 
   /**
-   * Sends the payment of the newest leg, stores the answer, and appends its result, its verdict and the step that follows.
+   * Sends the payment of the newest leg, stores the answer, and appends the steps for the answer, for the result of
+   * its checks, and, if no further seller is tried, for what follows.
    * @returns whether another seller may be tried
    */
   async #runLeg(order: Order, fallback?: Fallback): Promise<boolean> {
@@ -447,7 +471,8 @@ export class Buying {
     const sentAt = systemClock.monotonic();
     const answer = await sendLeg(seller, intent, this.#quotes.get(order.id)!, order.expect);
     this.deps.metrics.time("touchstone_orders_paid_call_seconds", (systemClock.monotonic() - sentAt) / 1000);
-    // A buyer is charged only for an answer that is stored, so that it can be read again. A failed write is our fault.
+    // A buyer is charged only for an answer that is stored, so that the buyer can read it again. A failed write is
+    // our fault.
     if (!(await this.deps.objects.putAnswer(order, leg, answer.bytes))) {
       await this.#endByOurFault(order, leg, ANSWER_NOT_STORED);
       return false;
@@ -467,8 +492,8 @@ export class Buying {
   }
 
   /**
-   * Charges the buyer of an order whose answer passed. The facilitator's reply is not trusted: only a Transfer event on the
-   * chain counts as a charge.
+   * Charges the buyer of an order whose answer passed. The reply of the facilitator (who sends the transaction) is
+   * not trusted: only a Transfer event on the chain counts as a charge.
    * @throws OrderLost, StepNotSeen
    */
   async settle(order: Order): Promise<void> {
@@ -515,22 +540,23 @@ export class Buying {
 
   readGas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
 
-  /** Makes the `settled` step of a charge under the buyer's signed authorization, with the gas that it cost us. */
+  /** Makes the `settled` step of a charge that was read from the chain, with the gas that it cost us. */
   async createSettledStep(order: Order, charge: Charge): Promise<NewStep<"settled">> {
     return { ...createSettledStep(charge), ...(await this.readGas(order, "charge", charge.tx)) };
   }
 
   /**
-   * Reads from the chain the transfer to us under the nonce of the buyer's payment; null if there is none as of the
-   * blocks that were read. Receiver and amount are read too: a wallet can sign two transfers under one nonce and send
-   * the other one itself.
-   * @param isExpected true: the facilitator said that it sent the transfer, so it is looked for several times
+   * Reads from the chain the transfer to us under the nonce of the buyer's payment; null if the blocks that were read
+   * have none. Receiver and amount are read too, since a wallet can sign two transfers under one nonce and itself
+   * send the one that we do not have.
+   * @param isExpected true if the facilitator has reported the transfer as sent; then the chain is read several times
    * @throws ChainDown when the chain cannot be asked: then nothing is known
    */
   async readCharge(order: Order, isExpected = false): Promise<AsOf<Charge | null>> {
     const { payer, nonce, sinceBlock } = order;
     const readSettlement = () => this.deps.seller.rail.settlementOf({ from: payer, nonce, sinceBlock });
-    // Just after the transfer a node may know that the nonce is used and not have the event yet, so it is asked again.
+    // Just after the transfer a node may know that the nonce is used and not have the event yet, so the chain is read
+    // again.
     const pauses = isExpected ? (this.deps.settlePollMs ?? SETTLE_POLL_MS) : [];
     let chargeRead: Awaited<ReturnType<typeof readSettlement>> | null = null;
     for (const pause of pauses) {
@@ -544,20 +570,20 @@ export class Buying {
     });
   }
 
-  /** Waits until an order has ended or its outcome is unknown, `waitMs` at most (real ms). */
+  /** Waits until an order has ended, is being refunded or has an unknown outcome, `waitMs` at most (real ms). */
   async waitForOutcome(order: Order, waitMs: number): Promise<Order> {
     const isDecided = () => isEnded(order) || UNKNOWN_STATES.has(order.state) || order.state.startsWith("refund");
     const deadline = systemClock.monotonic() + waitMs;
     while (!isDecided() && systemClock.monotonic() < deadline) {
       await systemClock.sleep(LOOK_INTERVAL_MS);
-      // Another replica may act on the order: its steps are read here.
+      // Reads the log, since another replica may be the one that acts on the order.
       if (!isDecided()) await this.deps.orders.catchUp(order.key);
     }
     return order;
   }
 }
 
-/** Does this claim repeat the request and payment of an order of own work that ended without an answer? */
+/** Does this claim repeat the request and payment of an order of our own operation that ended without an answer? */
 const isRetryOf = (order: Order, claim: Purchase["claim"]): boolean =>
   mayReopen(order) && order.requestSha256 === claim.request_sha256 && order.paymentSha256 === claim.payment_sha256;
 
@@ -566,7 +592,7 @@ const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: big
   ...{ micro, totalMicro: parseMoney(quote.total) },
 });
 
-/** Returns the seller of a quote, in the form that the caps take. */
+/** Returns the seller of a quote, in the form in which the caps compare it. */
 export const sellerOf = ({ payTo, request, cap, lettered, priceMicro: micro }: SellerQuote): SellerSide => ({
   ...{ payTo, url: request.url, cap, lettered, micro },
 });

@@ -12,39 +12,43 @@ import type { SellerTools } from "./seller.ts";
 export interface CancellingDeps {
   orders: OrderLog;
   seller: SellerTools;
-  /** Cancels authorizations on the chain; without it an order never pays a second seller. */
+  /** Cancels signed payments (authorizations) on the chain; without it an order never pays a second seller. */
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
-  /** Reads what our transactions cost; without it the steps do not name it. */
+  /** Reads what our transactions cost; without it the orders' steps do not state the cost. */
   gas?: GasOf;
-  /** Has this payer, or its client network, caused the day's limit of failed transactions? */
+  /** Has this payer, or its client network, caused as many failed transactions today as are allowed? */
   hasWastedTooMuch: (order: Pick<Order, "payer" | "client">) => boolean;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
 }
 
-/** Pauses (real ms) between looks at the chain for a cancellation that was sent. */
+/** Pauses (real ms) between reads of the chain until a cancellation that was sent is found. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
 /**
  * A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its
  * gas.
  */
 const MIN_VALIDITY_TO_CANCEL_S = 10;
-/** Most orders that are remembered as decided, so that none is cancelled twice. */
+/**
+ * Most orders that are remembered as decided, so that this process cancels no payment twice. Beyond this number all
+ * are forgotten; a second cancellation would only cost gas.
+ */
 const MAX_DECIDED = 10_000;
 
 /**
- * Cancels payments to sellers whose answer did not pass and that have not taken the money yet. Such a seller holds a signed
- * authorization: until the token refuses it, we can neither count the amount as spent nor spend it elsewhere (orders.md).
+ * Cancels payments to sellers whose answer did not pass and that have not taken the money yet. Such a seller has a
+ * signed authorization: until the token's contract refuses it, we can neither count the amount as spent nor spend it
+ * elsewhere (orders.md).
  */
 export class Cancelling {
-  /** Ended orders whose last payment this process is cancelling. */
+  /** Ended orders whose last payment to a seller this process is cancelling, by id. */
   readonly #ordersBeingCancelled = new Set<string>();
-  /** Orders for which this process has decided whether to cancel their last payment. */
+  /** Orders for which this process has decided whether to cancel the last payment, by id. */
   readonly #decidedOrders = new Set<string>();
 
   /**
-   * May one more payment be cancelled for this payer? A process that sells calls sets its own limit here; in other
-   * processes only the limit of a day applies ({@link CancellingDeps.hasWastedTooMuch}).
+   * Returns whether one more payment may be cancelled for this payer. A process that sells calls sets a function with
+   * its own limit; in other processes only the daily limit applies ({@link CancellingDeps.hasWastedTooMuch}).
    */
   mayCancel: (payer: string) => boolean = () => true;
 
@@ -55,10 +59,11 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the payment of the newest leg (EIP-3009, cancelAuthorization) and writes the step that follows from the
-   * chain. Another seller may be paid only once the token refuses the authorization that this seller holds. A
-   * cancellation needs no durable intent of its own: it moves no money, and the token refuses a second cancellation.
-   * @returns true when the money is finally ours again
+   * Cancels the payment of the newest leg (payment to a seller) by EIP-3009's cancelAuthorization, and writes the
+   * step that follows from what the chain shows. Another seller may be paid only once the token's contract refuses
+   * the authorization that this seller has. A cancellation is not announced in the log before it is sent: it moves no
+   * money, and the contract refuses a second one.
+   * @returns true when the seller can finally no longer take the money
    */
   async cancelPayment(order: Order): Promise<boolean> {
     const { orders, seller, logger } = this.deps;
@@ -97,18 +102,18 @@ export class Cancelling {
     return false;
   }
 
-  /** Has the order ended without an answer that passed, while its seller may still take the money? */
+  /** Has the order ended without an answer that passed, while the last seller may still take the money? */
   #isPaymentOpen(order: Order): boolean {
     const leg = order.legs.at(-1);
     return isEnded(order) && leg?.checked?.pass === false && leg.fate === "unknown";
   }
 
   /**
-   * Cancels the last payment of an order whose answer did not pass: nothing is bought from that seller's address until
-   * it can no longer take the money. The buyer does not wait for this; if this process stops, {@link cancelAbandoned}
-   * of another one continues.
-   * @param mayCancel called once, before the cancellation: may it be sent? (default: {@link mayCancel} for the order's
-   * payer)
+   * Cancels the last payment of an order whose answer did not pass, since nothing is bought from that seller's
+   * address until the seller can no longer take the money. The buyer does not wait for this. If this process stops,
+   * another one does it by {@link cancelAbandoned}.
+   * @param mayCancel called once, before the cancellation is sent; returns whether it may be sent (default: {@link
+   * mayCancel} for the order's payer)
    */
   cancelAfterEnd(order: Order, mayCancel = () => this.mayCancel(order.payer)): void {
     if (!this.#isPaymentOpen(order) || !this.#markDecided(order)) return;
@@ -127,11 +132,12 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the last payment of an order whose replica stopped before cancelling it; each process tries this once per
-   * order. The order is not taken over, since the payment would have expired by then: its own replica, or the replica
-   * that takes it over later, appends the step.
-   * @param abandonedAfterMs ms of the log's time without a step after which the order counts as abandoned @throws
-   * ChainDown
+   * Cancels the last payment of an order whose replica (selling process) stopped before cancelling it. Each process
+   * tries this once for an order. The order is not taken over first, since the payment would expire before that is
+   * allowed. The step that reports the cancellation is appended by the order's own replica or by the one that takes
+   * the order over later.
+   * @param abandonedAfterMs time without a step after which the order counts as abandoned, ms of the log's clock
+   * @throws ChainDown
    */
   async cancelAbandoned(order: Order, abandonedAfterMs: number): Promise<void> {
     const isAbandoned = this.deps.orders.looksAbandoned(order, abandonedAfterMs);
@@ -144,7 +150,8 @@ export class Cancelling {
   }
 
   /**
-   * Marks an order as decided. @returns false if it was decided before, or if its buyer has reached the day's limit
+   * Marks an order as decided.
+   * @returns false if it was decided before, or if its buyer has reached the daily limit of failed transactions
    */
   #markDecided(order: Order): boolean {
     const { id } = order;
@@ -154,7 +161,10 @@ export class Cancelling {
     return true;
   }
 
-  /** Returns the transaction that cancelled this payment, once it is final; null before. @throws ChainDown */
+  /**
+   * Returns the transaction that cancelled this payment, once that transaction is final; null before.
+   * @throws ChainDown
+   */
   async cancellationTx({ wallet: from, nonce, sinceBlock }: Leg): Promise<string | null> {
     const stateRead = await this.deps.authorizations?.stateOf({ from, nonce, sinceBlock });
     const authorization = stateRead?.value;

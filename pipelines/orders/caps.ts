@@ -14,43 +14,56 @@ import {
 } from "./stakes.ts";
 
 /**
- * How much of our own money may be at risk for calls that others buy, micro-units (orders.md, "Bounding our losses").
- * Buyer and seller can be one attacker: after a failed answer the seller has our money and the buyer pays nothing. A
- * loss counts against the buyer or seller that caused it. The limits over all buyers and all sellers hold only for
- * buyers without credit and sellers without a letter.
+ * How much of our own money may be at risk for calls that others buy through us, millionths of a dollar (orders.md,
+ * "Bounding our losses"). Buyer and seller can be one attacker: after a failed answer the seller has our money and
+ * the buyer pays nothing. A loss counts against the buyer or seller that caused it. The limits over all buyers and
+ * all sellers count only orders without credit (the fees that the payer has paid before do not cover the risk) and
+ * sellers without a letter (a grade).
  */
 export interface OrderCaps {
-  /** Smallest price that is bought: an order below it costs us more in transactions than its fee. */
+  /** Smallest price of a call that is bought. Below it our transactions cost more than our fee. */
   leastPrice: bigint;
-  /** Most that may be at risk at once for one buyer, and for one client network, including what they left unpaid today. */
+  /**
+   * Most that may be at risk at once for one buyer, and for one client network (range of IP addresses), including
+   * what they left unpaid today.
+   */
   perPayer: bigint;
   perNetwork: bigint;
-  /** Most that may be at risk at once for all buyers without credit that pay after delivery. */
+  /** Most that may be at risk at once for all orders without credit whose buyer pays after delivery. */
   open: bigint;
-  /** Most that may be lost in a UTC day at one payTo, at one platform, at one endpoint. */
+  /**
+   * Most that may be lost in a UTC day at one payTo (address to pay), at one platform (domain, with all names under
+   * it), at one endpoint.
+   */
   lossPerPayeeDay: bigint;
   lossPerPlatformDay: bigint;
   lossPerCapDay: bigint;
   /**
-   * Most that may be lost in a UTC day through all buyers without credit; the same limit for all sellers without a
-   * letter.
+   * Most that may be lost in a UTC day through all orders without credit, and also the most through all sellers
+   * without a letter.
    */
   lossPerDay: bigint;
-  /** Most failed transactions that we send in a UTC day: for one payer, and for one client network. */
+  /**
+   * Number of failed transactions that we send in a UTC day for one payer, and for one client network. Once it is
+   * reached, further orders are refused on that day.
+   */
   wastedPerPayerDay: bigint;
   wastedPerNetworkDay: bigint;
-  /** Most bytes that we store in a UTC day for uncharged calls: of one payer, and of one client network. */
+  /** Most bytes that we store for uncharged orders of a UTC day: of one payer, and of one client network. */
   bytesPerPayerDay: bigint;
   bytesPerNetworkDay: bigint;
 }
 
-/** At a cent of gas for each transaction, one wallet costs us less than a dollar a day. */
+/** If each transaction costs a cent of gas, failed transactions for one wallet cost us less than a dollar a day. */
 const WASTED_PER_PAYER_DAY = 60n;
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
-/** The daily limits of a client network, as a multiple of one payer's: several buyers may share a network. */
+/** The daily limits of a client network, as a multiple of one payer's, since several buyers may share a network. */
 const NETWORK_FACTOR = 4n;
 
-/** Reads the caps from the settings. A seller's address, domain and endpoint get equal limits, since it can change each. */
+/**
+ * Reads the caps from the settings. A seller's address, domain and endpoint get equal limits, since a seller can
+ * change each of them.
+ */
 export function capsOf(sell: Config["sell"]): OrderCaps {
   const perSeller = parseMoney(sell.loss_per_seller_day);
   return {
@@ -71,10 +84,13 @@ export function capsOf(sell: Config["sell"]): OrderCaps {
 export interface BuyerSide {
   /** Lower case. */
   payer: string;
-  /** Opaque name of the client network; null where there is none. */
+  /** Opaque name of the client network; null if it is not known. */
   client: string | null;
   scheme: Order["scheme"];
-  /** What we lose if this buyer does not pay, micro-units: the seller's price, or the price of our own work. */
+  /**
+   * What we lose if this buyer does not pay, millionths of a dollar: the seller's price, or the whole price of our
+   * own operation. `totalMicro`: what the buyer pays.
+   */
   micro: bigint;
   totalMicro: bigint;
 }
@@ -84,12 +100,12 @@ export interface SellerSide {
   payTo: string;
   url: string;
   cap: string;
-  /** Has the endpoint a letter? */
+  /** Has the endpoint a letter (a grade)? */
   lettered: boolean;
   micro: bigint;
 }
 
-/** What an order adds to the sums until its record is in the table. */
+/** What an order adds to the sums until the table of orders has read it from the log. */
 interface Reservation {
   stakes: readonly Stake[];
   isInTable: (table: OrderTable) => boolean;
@@ -102,15 +118,18 @@ export interface Refusal {
   exactOnly: boolean;
 }
 
-/** Whether a buyer may have a call: a refusal, or yes, with `credit` true when the fees it paid cover the risk. */
+/**
+ * Whether a buyer may have a call: a refusal, or else `credit`, which is true if a limit over all buyers is reached
+ * and the fees that the buyer has paid cover the risk.
+ */
 export type Standing = Refusal | { credit: boolean };
 
 const SELLER_OWES_US =
   "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
 
 /**
- * Compares sums over all orders with the caps. The sums hold the orders of the table and the orders that this process
- * is still appending to the log; no order is counted twice.
+ * Compares sums over all orders with the caps. The sums count the orders of the table, and the orders that this
+ * process is still appending to the log (reservations); no order is counted twice.
  */
 export class Caps {
   readonly #reservations = new Set<Reservation>();
@@ -123,14 +142,17 @@ export class Caps {
   ) {}
 
   /**
-   * Counts a buyer's side until the order is in the table. @returns a function that stops counting it, for an order that is
-   * never written
+   * Counts what a new order risks with its buyer until the order is in the table.
+   * @returns a function that stops counting it, for an order that is never written
    */
   reserveForBuyer(id: string, buyer: BuyerSide, credit: boolean): () => void {
     return this.#reserve(buyerStakesOf({ ...buyer, credit }), (table) => table.get(id) !== undefined);
   }
 
-  /** Counts a seller's side until that leg is in the table. @returns as {@link reserveForBuyer} */
+  /**
+   * Counts what a payment to a seller (the order's leg with this number) risks until it is in the table.
+   * @returns a function that stops counting it, as {@link reserveForBuyer} does
+   */
   reserveForSeller(id: string, leg: number, seller: SellerSide): () => void {
     return this.#reserve(sellerStakesOf(seller, seller.micro), (table) => (table.get(id)?.legs.length ?? 0) > leg);
   }
@@ -142,8 +164,8 @@ export class Caps {
   }
 
   /**
-   * Returns why nothing is bought from this seller now, in words; null if nothing prevents it. @param isCounted true:
-   * the sums include this leg already
+   * Returns why nothing is bought from this seller now, in words; null if nothing prevents it.
+   * @param isCounted true if the sums include this payment already
    */
   refusalOfSeller(seller: SellerSide, isCounted = false): string | null {
     const { caps } = this;
@@ -167,9 +189,9 @@ export class Caps {
   }
 
   /**
-   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only for
-   * too many failed transactions and too many stored bytes.
-   * @param counted if not null, the sums include this order already, with this credit
+   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only
+   * for too many failed transactions and too many stored bytes.
+   * @param counted if not null, the sums include the order already, with this credit
    */
   standingOfBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
     const { caps } = this;
@@ -185,7 +207,8 @@ export class Caps {
       (network ? sentenceIfAbove(caps.perNetwork, atRisk(network), "behind the calls of one network at once") : null);
     if (ownRefusal) return { says: ownRefusal, exactOnly: true };
     const available = caps.open - sumOf(SUM.openInAll);
-    // A buyer whose open orders exceed what is free has to wait, so that other buyers get a share (infra/shares.ts).
+    // A buyer whose open orders exceed what is still available to all has to wait, so that other buyers get a share
+    // (infra/shares.ts).
     const exceedsAvailable =
       !counted && buyerNamesOf(buyer).some((who) => sumOf(SUM.open(who)) > available + buyer.micro);
     const overallRefusal =
@@ -199,7 +222,10 @@ export class Caps {
     return creditLeft >= 0n ? { credit: true } : { says: overallRefusal ?? DAY_LOSS_REACHED, exactOnly: true };
   }
 
-  /** Returns why this buyer may not order any more today, whatever the payment scheme, in words; null if it may. */
+  /**
+   * Returns why this buyer may not order any more today, by whichever payment scheme, in words; null if the buyer
+   * may.
+   */
   #dayLimitRefusal(buyer: BuyerSide): string | null {
     if (this.hasWastedTooMuch(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
     const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;
@@ -208,7 +234,7 @@ export class Caps {
     return isAboveLimit ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
   }
 
-  /** Has this buyer, or its client network, caused the day's limit of failed transactions? */
+  /** Has this buyer, or its client network, caused as many failed transactions today as are allowed? */
   hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     const limits = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
     return buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= limits[n]!);

@@ -4,18 +4,18 @@ import type { Gas } from "../record/order-step.ts";
 import type { Order } from "./order.ts";
 
 /**
- * Reads the gas cost of a transaction, as a member of the order's next step. The result is empty when the transaction
- * was not ours, its cost is unknown, or the order already holds it.
+ * Reads the gas cost of a transaction, as a member of the order's next step. The result is empty when we did not send
+ * the transaction, its cost is unknown, or the order's steps already have it.
  */
 export type GasOf = (order: Order, kind: Gas["kind"], tx: string | null | undefined) => Promise<{ gas?: Gas }>;
 
-/** Wei spent and number of transactions, for each purpose of a transaction (charge, hold, refund ..). */
+/** Wei spent and number of transactions, by the purpose of the transactions (charge, hold, refund ..). */
 export type GasSums = Partial<Record<Gas["kind"], { transactions: number; wei: bigint }>>;
 
 /**
  * Returns a function that reads the gas of one of our transactions, counts it in the metrics, and returns it as a
  * member of the order's next step.
- * @param sender of our transactions: it knows no cost of those that a facilitator sent, so they are left out
+ * @param sender sends our transactions and knows their costs; those that a facilitator sent cost us nothing
  */
 export const createGasLookup =
   (sender: Pick<Sender, "spent">, metrics: Pick<Metrics, "count">): GasOf =>

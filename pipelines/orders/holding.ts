@@ -16,23 +16,29 @@ export interface HoldingDeps {
   orders: OrderLog;
   escrow: Pick<Escrow, "authorize" | "capture" | "void" | "state">;
   rail: Pick<Rail, "head">;
-  /** How many blocks deep an event has to be to count as final; 1: as soon as it is in a block. */
+  /** How many blocks deep an event on the chain has to be to count as final; 1: as soon as it is in a block. */
   confirmations: Confirmations;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
-  /** Reads what our transactions cost; without it the steps do not name it. */
+  /** Reads what our transactions cost; without it the orders' steps do not state the cost. */
   gas?: GasOf;
-  /** Pauses (real ms) between looks at the chain for a transaction that was sent. */
+  /** Pauses (real ms) between reads of the chain until a transaction that was sent is found. */
   pollMs?: readonly number[];
 }
 
-/** A hold is not captured in its last 60 s (chain time): the transaction could enter a block after the deadline. */
+/** A capture is not sent in the last 60 s (chain time) before its deadline, since it could enter a block too late. */
 const CAPTURE_MARGIN_S = 60;
-/** Chain seconds after a deadline during which a lagging node may still report an event from before the deadline. */
+/**
+ * Chain seconds after a deadline for which we wait, since a node that lags may not yet report an event from before
+ * it.
+ */
 const NODE_DELAY_S = 60;
 const POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 8_000] as const;
 
-/** For each step, what its transaction was for. `refund_due` is absent: we did not send the charge that it refunds. */
+/**
+ * For each step, the purpose of the transaction that it reports. `refund_due` is absent, since we did not send the
+ * charge that it reports.
+ */
 const GAS_KINDS: Partial<Record<NewStep["state"], Gas["kind"]>> = {
   ...({ held: "hold", hold_failed: "hold", hold_unknown: "hold" } as const),
   ...({ settled: "capture", settle_unknown: "capture", voided: "void", void_unknown: "void" } as const),
@@ -43,28 +49,28 @@ const HOLDING_STATES: ReadonlySet<Order["state"]> = new Set([
   ...(["settle_intent", "settle_unknown"] as const),
 ]);
 
-/** Does this order wait for an event of the escrow contract? */
+/** Does this order wait for an event of the escrow contract, or until one is final? */
 export const waitsForEscrow = ({ scheme, state, final }: Order): boolean =>
   scheme === "auth-capture" && (HOLDING_STATES.has(state) || !final);
 
 /**
- * Makes the next step of an order whose buyer owes nothing: `void_intent`, which gives money in escrow back, or
- * `released`.
+ * Makes the next step of an order whose buyer owes nothing: `void_intent`, which announces the return of money in
+ * escrow, or `released`, if no money is in escrow.
  */
 export const createReleaseStep = ({ scheme, state }: Order, says: string): NewStep<"released" | "void_intent"> =>
   scheme === "auth-capture" && state !== "verified" ? { state: "void_intent", says } : { state: "released", says };
 
-/** A buyer's payment to us, as read from the chain. */
+/** A buyer's payment to us, as read from the chain. `amount`: dollars as decimal text. */
 export interface Charge {
   tx: string;
   amount: string;
-  /** True when its block is deep enough not to vanish. */
+  /** True when the payment's block is deep enough not to vanish from the chain. */
   final: boolean;
 }
 
 /**
- * Makes the `settled` step of a charge that was read from the chain. The buyer waits for its answer, so a charge counts
- * as soon as it is in a block; recovery reads the chain again until the charge is final.
+ * Makes the `settled` step of a charge that was read from the chain. Since the buyer waits for the answer, a charge
+ * counts as soon as it is in a block; recovery reads the chain again until the charge is final.
  */
 export const createSettledStep = ({ final, ...charge }: Charge): NewStep<"settled"> => ({
   state: "settled",
@@ -74,7 +80,7 @@ export const createSettledStep = ({ final, ...charge }: Charge): NewStep<"settle
 
 const moneyOf = (amountAtomic: bigint): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 
-/** Describes, in words for a step, how the sending of a transaction ended that is not on the chain. */
+/** Describes, in words for a step of an order, what happened to a transaction that was not found on the chain. */
 export function describeOutcome(result: Outcome): string {
   if (result.outcome === "sent") return `${result.tx} is not on the chain yet`;
   return result.outcome === "refused"
@@ -82,17 +88,17 @@ export function describeOutcome(result: Outcome): string {
     : `unknown: ${result.says}`.slice(0, 2000);
 }
 
-/** Is the deadline for placing the hold finally past? */
+/** Is it certain that the hold can no longer be placed, since its deadline is past? */
 const isTooLateToHold = (stateRead: AsOf<HoldState>, hold: Hold): boolean =>
   isFinallyExpired(stateRead, hold.validBefore, NODE_DELAY_S);
 
-/** Is the deadline for capturing the hold finally past? */
+/** Is it certain that the hold can no longer be captured, since the deadline is past? */
 const isTooLateToCapture = (stateRead: AsOf<HoldState>, hold: Hold): boolean =>
   isFinallyExpired(stateRead, hold.captureDeadline, NODE_DELAY_S);
 
 /**
- * Returns the next step of an order whose hold was sent; null while the hold's outcome is unknown. Only a final hold
- * counts, since the seller is paid because of it.
+ * Returns the next step of an order whose hold (transfer of the buyer's money into escrow) was sent; null while the
+ * outcome is unknown. Only a final hold counts, since the seller is paid because of it.
  */
 function stepAfterHold(stateRead: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: holdState } = stateRead;
@@ -110,7 +116,10 @@ function stepAfterHold(stateRead: AsOf<HoldState>, hold: Hold): NewStep | null {
   }
 }
 
-/** Returns the next step of an order whose capture was sent; null while the capture's outcome is unknown. */
+/**
+ * Returns the next step of an order whose capture (payment from escrow to us) was sent; null while the outcome is
+ * unknown.
+ */
 function stepAfterCapture(stateRead: AsOf<HoldState>, hold: Hold): NewStep | null {
   const { value: holdState } = stateRead;
   switch (holdState.state) {
@@ -134,7 +143,7 @@ function stepAfterCapture(stateRead: AsOf<HoldState>, hold: Hold): NewStep | nul
 }
 
 /**
- * Returns the next step of an order whose void (return of the hold to the buyer) was sent; null while the void's
+ * Returns the next step of an order whose void (return of the money in escrow to the buyer) was sent; null while the
  * outcome is unknown.
  */
 function stepAfterVoid(stateRead: AsOf<HoldState>, hold: Hold, reason: string): NewStep | null {
@@ -169,18 +178,19 @@ function refundReasonOf({ legs }: Order): string {
 }
 
 /**
- * The escrow's part in an order (orders.md, States): the buyer's money is held before the seller is paid, captured once
- * the answer passed, and given back otherwise. Each of these transactions is sent after its intent is durable and may
- * be repeated. The reply to a transaction is not trusted: the next step follows from the state that is read from the
- * chain.
+ * Acts on orders whose buyer pays into escrow (orders.md, States): the buyer's money is held in the escrow contract
+ * before the seller is paid, captured (paid to us) once the answer passed, and given back otherwise. Each of these
+ * transactions is sent after the step that announces it is durable in the log, and may be repeated. The reply to a
+ * transaction is not trusted: the next step follows from the hold's state, as read from the chain.
  */
 export class Holding {
   constructor(private readonly deps: HoldingDeps) {}
 
   /**
-   * Holds the buyer's money of a newly claimed order. If the chain cannot be reached, the order becomes `hold_unknown`, and
-   * no error is thrown.
-   * @returns true when the money is held and the seller may be paid @throws OrderLost, StepNotSeen
+   * Transfers the buyer's money of a new order into escrow. If the chain cannot be reached, the order's state becomes
+   * `hold_unknown`, and no error is thrown.
+   * @returns true when the money is held, so that the seller may be paid
+   * @throws OrderLost, StepNotSeen
    */
   async place(order: Order): Promise<boolean> {
     const { orders, escrow } = this.deps;
@@ -192,7 +202,8 @@ export class Holding {
       hold,
       result.outcome === "sent" ? (newestRead) => stepAfterHold(newestRead, hold) !== null : null,
     );
-    // Only we can send the hold. It was not sent, or it was finally reverted, so it cannot appear later.
+    // Only we can send the hold. If it was not sent, or was reverted in a block that counts as final, it cannot
+    // appear later.
     const cannotAppear = result.outcome === "refused" && (result.tx === undefined || this.deps.confirmations === 1);
     const wasNeverHeld = cannotAppear && stateRead?.value.state === "none";
     const nextStep = wasNeverHeld
@@ -206,7 +217,7 @@ export class Holding {
     return isHeld;
   }
 
-  /** Captures the hold of an order in `settle_intent`. @throws OrderLost, StepNotSeen */
+  /** Captures the hold of an order in state `settle_intent`. @throws OrderLost, StepNotSeen */
   async collect(order: Order): Promise<void> {
     const { escrow, rail } = this.deps;
     const hold = await this.#holdOf(order);
@@ -231,7 +242,7 @@ export class Holding {
     });
   }
 
-  /** Gives back the hold of an order in `void_intent`. @throws OrderLost, StepNotSeen */
+  /** Gives back the hold of an order in state `void_intent`. @throws OrderLost, StepNotSeen */
   async giveBack(order: Order): Promise<void> {
     const { escrow } = this.deps;
     const hold = await this.#holdOf(order);
@@ -248,7 +259,8 @@ export class Holding {
 
   /**
    * Continues an order that waits for the escrow: reads the hold's state from the chain, then appends the step that
-   * follows. This never places a hold, since the seller would not be called afterwards.
+   * follows. It never sends a hold again, and gives a hold that it finds unused back, since recovery does not call
+   * the seller.
    * @throws ChainDown, OrderLost, StepNotSeen
    */
   async continueOrder(order: Order): Promise<void> {
@@ -270,17 +282,18 @@ export class Holding {
       case "settled": {
         const nextStep = stepAfterCapture(stateRead, hold);
         if (nextStep) return this.#stepIfNew(order, nextStep);
-        // Too late to send another capture; an earlier capture may still enter a block, so the order stays open.
+        // If it is too late to send another capture, the order stays open, since an earlier capture may still enter a
+        // block.
         if (stateRead.value.state !== "held" || stateRead.head.time >= hold.captureDeadline - CAPTURE_MARGIN_S) return;
         if (order.state !== "settle_intent") await orders.step(order, { state: "settle_intent" });
         return this.collect(order);
       }
       default: {
-        // The contract lets the operator void a hold after the deadline too, which saves the buyer from reclaiming it.
+        // The escrow contract lets us void a hold after the deadline too, so that the buyer need not reclaim the money.
         const isTooLate = stateRead.value.state === "held" && isTooLateToCapture(stateRead, hold);
         const result = isTooLate ? await escrow.void(hold, order.sinceBlock) : null;
         const newestRead = isTooLate ? await escrow.state(hold, order.sinceBlock) : stateRead;
-        // The node that we read lags behind the node that accepted the void: the next look reads again.
+        // The node that was read may lag behind the node that accepted the void; recovery reads the chain again later.
         if (result?.outcome === "sent" && newestRead.value.state === "held") return;
         const nextStep = stepAfterVoid(newestRead, hold, refundReasonOf(order));
         if (nextStep) return this.#stepIfNew(order, nextStep);
@@ -292,15 +305,15 @@ export class Holding {
     }
   }
 
-  /** Appends the step, unless the order is in that state already and the step is not final. */
+  /** Appends the step, unless the order is in that state already and the transaction is still not final. */
   async #stepIfNew(order: Order, nextStep: NewStep): Promise<void> {
     const isKnown = nextStep.state === order.state && "final" in nextStep && nextStep.final === false;
     if (!isKnown) await this.#step(order, nextStep);
   }
 
   /**
-   * Appends the step with the gas of its transaction. @param result outcome of the sending: a reverted transaction cost
-   * gas too
+   * Appends the step with the gas cost of its transaction.
+   * @param result what the sending of the transaction returned; a reverted transaction costs gas too
    */
   async #step(order: Order, nextStep: NewStep, result?: Outcome): Promise<void> {
     const kind = GAS_KINDS[nextStep.state];
@@ -314,7 +327,7 @@ export class Holding {
     await this.giveBack(order);
   }
 
-  /** Reads the hold from the order's claim in the log, so that every replica has the same hold. */
+  /** Reads the terms of the hold from the order's first step in the log, so that every replica uses the same terms. */
   async #holdOf(order: Order): Promise<Hold> {
     const claim = await this.deps.orders.read("claimed", { partition: order.partition, offset: order.claimedAt });
     const hold = holdOf(claim.payment, claim.requirements as unknown as PaymentRequirements);
@@ -324,7 +337,7 @@ export class Holding {
 
   /**
    * Reads the state of a hold; null when the chain cannot be reached.
-   * @param isExpected if not null, the state is read again, with pauses, until this returns true
+   * @param isExpected if not null, the state is read several times, with pauses, until this returns true
    */
   async #readState(
     order: Order,

@@ -3,16 +3,19 @@ import { checkerOf } from "../record/classes.ts";
 import type { BuyersExpectation } from "../record/expectation.ts";
 import { JUDGED_BY, type JudgedBy } from "../record/order-step.ts";
 
-/** Classes whose check yields a fraction between wrong and right: an answer passes from one half on (docs/classes.md). */
+/**
+ * Classes (kinds of endpoints) whose check scores an answer from 0 to 1. An answer passes from 0.5 on
+ * (docs/classes.md).
+ */
 const CLASSES_SCORED_IN_PARTS = new Set(["llm-echo", "planted-page", "token-price"]);
 
-/** The members of an expectation that decide which check judges the answer. */
+/** The facts about an answer's endpoint and request that determine which check judges the answer. */
 export type CheckInputs = Pick<Expectation, "class" | "known" | "schema" | "mime">;
 
 /**
  * Returns the strongest check that can judge an answer: the known right answer, if the buyer's input determines it;
- * else the seller's own JSON Schema; else the form of the endpoint's class; else that the answer parses; else its
- * status alone. A schema among the inputs has been found usable.
+ * else the seller's own JSON Schema; else the form of answers of the endpoint's class; else that the answer parses;
+ * else its status alone. `schema` must be undefined if it cannot be used for validation.
  */
 export function strongestCheckOf({ class: name, known, schema, mime }: CheckInputs): JudgedBy {
   if (known) return "truth";
@@ -29,9 +32,10 @@ export const isAtLeastAsStrong = (one: JudgedBy, other: JudgedBy): boolean =>
 type Check = Evaluation["checks"][number];
 
 /**
- * Returns the checks of an answer with their final results. Classes that score in parts report a check as failed unless
- * it is complete. If the answer passed our checks, its score was enough, so such a check counts as passed here.
- * @param hasPassed did the answer pass all checks but the buyer's own?
+ * Returns the checks of an answer with their final results. Checks `truth` and `class_..` are recorded as failed if
+ * their score is below 1. If the answer passed our checks as a whole, the score was high enough, so they are returned
+ * as passed.
+ * @param hasPassed true if the answer passed all checks except, perhaps, the buyer's own expectation
  */
 export const withFinalResults = <T extends Check>(checks: readonly T[], hasPassed: boolean): T[] =>
   checks.map((one) => (hasPassed && /^(?:truth$|class_)/.test(one.name) ? { ...one, ok: true } : one));
@@ -61,7 +65,10 @@ const SENTENCE_MARKS: Readonly<Record<JudgedBy, string>> = {
   status: "is no error page",
 };
 
-/** Finds the check that a text promises, by the sentence of {@link guaranteeOf} in it; null without such a sentence. */
+/**
+ * Finds the check that a text promises, by the sentence of {@link guaranteeOf} that it contains; null if it contains
+ * none.
+ */
 export const parsePromisedCheck = (text: string): JudgedBy | null =>
   JUDGED_BY.find((by) => text.includes(SENTENCE_MARKS[by])) ?? null;
 
@@ -73,8 +80,8 @@ const EXPECTATION_WORDS = {
 } as const;
 
 /**
- * Makes the promise that a buyer gets before paying, in one sentence: which check judges the answer, and the buyer's
- * own expectations.
+ * Makes the promise that a buyer gets before paying, in one sentence: which check judges the answer, and which
+ * expectations of the buyer it has to meet.
  */
 export function guaranteeOf(inputs: CheckInputs, expect: BuyersExpectation | null): string {
   const by = strongestCheckOf(inputs);

@@ -5,14 +5,18 @@ import { type GasSums, sumGas } from "./gas.ts";
 import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
 
 /**
- * The books of all orders in one asset: each movement of money is booked as two entries that sum to zero (orders.md,
- * invariant 9). They are computed from the orders alone; {@link findDifferences} compares them with the chain.
+ * The books of all orders (calls that buyers bought through us) in one asset: each movement of money is booked as two
+ * entries that sum to zero (orders.md, invariant 9). They are computed from the orders alone; {@link findDifferences}
+ * compares them with the chain.
  */
 export interface Books {
-  /** `network asset`, lower case. */
+  /** Network (CAIP-2 id) and token contract, separated by a space, in lower case. */
   asset: string;
   orders: number;
-  /** Micro-units by account. Debits are positive: what we hold is above zero, sales and debts are below. */
+  /**
+   * Balance of each account, millionths of the token. Debits are positive: accounts of what we have are above zero,
+   * those of sales and debts below.
+   */
   accounts: Map<string, bigint>;
   movements: Movement[];
   owed: Owed[];
@@ -20,7 +24,7 @@ export interface Books {
   gas: GasSums;
 }
 
-/** One confirmed movement of money, with what is needed to find it on the chain. */
+/** One movement of money that the chain has confirmed, with what is needed to find it there. */
 export interface Movement {
   order: string;
   what: "charge" | "call" | "call sent back" | "refund";
@@ -31,15 +35,18 @@ export interface Movement {
   /** Nonce of the authorization that moved the money; null for a plain transfer or a capture, which is found by `tx`. */
   nonce: string | null;
   sinceBlock: number;
-  /** The account of our wallet, and the contra account. */
+  /**
+   * The account of our wallet (`till` receives from buyers, `float` pays sellers), and the account of the opposite
+   * entry.
+   */
   cash: "till" | "float";
   against: string;
 }
 
-/** A refund that we owe, money that a seller may still take (exposure), or a loss that was not paid back. */
+/** A refund that we owe, money at risk in an open order (exposure), or a loss that was not paid back. */
 export interface Owed {
   what: "refund" | "exposure" | "loss";
-  /** The buyer for a refund and for a loss that the buyer caused; otherwise the seller's address. */
+  /** Address of the buyer, for a refund and for a loss that the buyer caused; otherwise the seller's address. */
   who: string;
   order: string;
   micro: bigint;
@@ -75,7 +82,7 @@ function movementsOf(order: Order): Movement[] {
   const movements = order.legs.flatMap((leg) => legMovements(order, leg));
   if (charged) {
     const against = order.state === "settled" ? "sales" : "refunds due";
-    // The buyer's nonce moved the money into the escrow. The capture, which paid us, has no nonce.
+    // With escrow the buyer's nonce moved the money into the escrow. The capture, which paid us, has no nonce.
     const isCaptured = order.scheme === "auth-capture";
     movements.push({
       ...{ order: id, what: "charge", tx: charged.tx, micro: parseMoney(charged.amount), from: payer, to: payTo },
@@ -111,7 +118,7 @@ function owedOf(order: Order): Owed[] {
 
 const isIncoming = ({ what }: Movement): boolean => what === "charge" || what === "call sent back";
 
-/** Makes the books of the orders, one for each asset. */
+/** Makes the books of these orders, one for each asset. */
 export function booksOf(orders: Iterable<Order>): Books[] {
   const books = new Map<string, Books>();
   const gasByBook = new Map<Books, Gas[]>();
@@ -149,7 +156,7 @@ interface ChainTransfer {
   amountAtomic: bigint;
 }
 
-/** A movement that the chain does not confirm; `says` tells how it differs. */
+/** A movement that the chain does not confirm. `says`: how the chain differs. */
 export interface Difference {
   order: string;
   what: Movement["what"];
@@ -159,14 +166,16 @@ export interface Difference {
 
 /**
  * Compares each movement of the books with the chain's events: transaction, receiver and amount have to match, and no
- * transfer may be booked twice. @throws what the chain's reader throws
+ * transfer may be booked twice.
+ * @throws what `chain` throws
  */
 export async function findDifferences(movements: Iterable<Movement>, chain: ChainReader): Promise<Difference[]> {
   const differences: Difference[] = [];
   const bookedTxs = new Set<string>();
   for (const movement of movements) {
     const { order, what, tx, nonce } = movement;
-    // Two replicas may have booked the same transfer of a seller at once, each for a different loss.
+    // Two replicas may have recorded one transfer from a seller at the same time, each as the repayment of another
+    // loss.
     const isTwice = nonce === null && bookedTxs.has(tx);
     const says = isTwice ? "it stands in the books twice" : await findDifference(movement, chain);
     if (nonce === null) bookedTxs.add(tx);

@@ -12,16 +12,19 @@ import { rfc3339 } from "../record/time.ts";
 import type { Order, RecordPlace } from "./order.ts";
 import { OrderTable } from "./order-table.ts";
 
-/** Longest wait for a record of our own, real ms. */
+/** Longest wait until a record that this process appended is read back, real ms. */
 const MAX_BARRIER_MS = 5_000;
 const PRODUCER = "orders";
 
-/** How long an order may go without a step until another replica takes it over, ms of the log's own time. */
+/**
+ * Time without a step after which another replica (selling process) may take over an order, ms of the log's own
+ * clock.
+ */
 export const STALE_MS = 180_000;
 
 /**
- * An append of a step failed, or its record was not read back in time. The log may hold the step or not, so the act
- * that the step announces must not be done.
+ * The error for a step of an order whose append failed, or whose record was not read back in time. The log may have
+ * the step or not, so the action that the step announces must not be done.
  */
 export class StepNotSeen extends Failure {
   constructor(message: string, options?: ErrorOptions) {
@@ -29,7 +32,10 @@ export class StepNotSeen extends Failure {
   }
 }
 
-/** Another replica acts on this order, or has written steps that we had not read: this process stops acting on it. */
+/**
+ * The error for an order on which another replica acts, or of which the log has steps that we had not read. This
+ * process stops acting on it.
+ */
 export class OrderLost extends Failure {
   constructor(readonly order: Order) {
     super(
@@ -47,37 +53,50 @@ export type NewStep<S extends StepState = StepState> = { [T in S]: { state: T } 
 
 export interface OrderLogOptions {
   /**
-   * Time without a step after which an order counts as abandoned by its replica, ms of the log's time (default {@link
-   * STALE_MS}).
+   * Time without a step after which an order counts as abandoned by the replica that acts on it, ms of the log's
+   * clock (default {@link STALE_MS}).
    */
   staleMs?: number | undefined;
-  /** This machine's clock. */
+  /** The clock of this machine, which runs in real time (default: the system's). */
   real?: Pick<Clock, "now">;
 }
 
 /**
- * Appends steps of orders to the topic `orders`, and folds the topic into the table of orders. After an append this process
- * reads the partition until it meets its own record (the barrier). By then the record is durable, and this process has read
- * every record before it, so all replicas agree on which of two claims was first. Only then does it act on the step.
+ * Appends steps of orders to the log topic `orders`, and applies the topic's records to the table of orders. After an
+ * append this process reads the partition until it reaches the record that it appended. By then the record is
+ * durable, and this process has read every record before it, so all replicas agree which of two claims (first steps)
+ * for one payment came first. Only then does the process do what the step announces.
  */
 export class OrderLog {
   readonly table = new OrderTable();
   readonly staleMs: number;
   readonly #tail: LogTail;
   readonly #realClock: Pick<Clock, "now">;
-  /** For each append in progress: places (partition/offset) of the records that changed an order since the append began. */
+  /**
+   * One set for each append in progress: the places (partition/offset) of the records that changed an order since the
+   * append began.
+   */
   readonly #changes = new Set<Set<string>>();
-  /** Records that this process is appending, by event id: the log's timestamp of each, ms; null until it was read back. */
+  /**
+   * The records that this process is appending, by event id, with the log's timestamp, ms; null until the record was
+   * read back.
+   */
   readonly #appending = new Map<string, number | null>();
-  /** How far the log's clock is ahead of this machine's, ms, measured at the newest record that this process appended. */
+  /**
+   * How far the log's clock is ahead of this machine's, ms, by the timestamp of the newest record that this process
+   * appended.
+   */
   #aheadMs = 0;
 
   constructor(
     private readonly log: Pick<Log, "append" | "read" | "bounds" | "partitions">,
     private readonly clock: Pick<Clock, "now">,
-    /** Name of this replica, drawn when it starts: after a restart it has another name. */
+    /** Name of this replica, drawn at random at its start, so that it has another name after a restart. */
     readonly replica: string,
-    /** Where the fold is saved, so that the next start reads only the records after it; null: nowhere. */
+    /**
+     * Folder in which the table of orders is saved, so that the next start reads only later records; null: it is not
+     * saved.
+     */
     folder: FoldFolder | null = null,
     { staleMs = STALE_MS, real: realClock = systemClock }: OrderLogOptions = {},
   ) {
@@ -88,8 +107,9 @@ export class OrderLog {
   }
 
   /**
-   * Has an order had no step for `forMs`? This is a guess by this machine's clock, corrected by the log's timestamp of the
-   * record that this process appended last. {@link adopt} asks the log for its own time before it takes the order over.
+   * Has an order had no step for `forMs`? This is an estimate by this machine's clock, corrected by the log's
+   * timestamp of the record that this process appended last. {@link adopt} obtains the log's own time before it takes
+   * the order over.
    */
   looksAbandoned(order: Order, forMs = this.staleMs): boolean {
     return this.#realClock.now().getTime() + this.#aheadMs - order.movedAt >= forMs;
@@ -105,7 +125,10 @@ export class OrderLog {
     for (const changes of this.#changes) changes.add(placeOf(record));
   }
 
-  /** Reads and folds new records, of the partition of one key or of all partitions. @throws what the log throws */
+  /**
+   * Reads new records, of the partition of one key or of all partitions, and applies them to the table.
+   * @throws what the log throws
+   */
   catchUp(key?: string): Promise<void> {
     return this.#tail.catchUp(key === undefined ? undefined : partitionOf(key, this.log.partitions));
   }
@@ -115,7 +138,7 @@ export class OrderLog {
   }
 
   /**
-   * Claims a payment for a new order.
+   * Claims a buyer's payment for a new order, by appending the order's first step.
    * @returns the order that has the payment: the new one, or an earlier one if its claim is before ours in the log
    * @throws StepNotSeen
    */
@@ -128,24 +151,25 @@ export class OrderLog {
   }
 
   /**
-   * Appends the order's next step, or several at once. When this resolves, the log and the table have them.
-   * @throws StepNotSeen; OrderLost when they changed nothing, because another replica wrote a step before them
+   * Appends the order's next step, or several at once. When this resolves, the log and the table have the steps.
+   * @throws StepNotSeen; OrderLost when one of the steps did not change the order, because another step was appended
+   * before it
    */
   async step(order: Order, ...steps: readonly NewStep[]): Promise<void> {
     const { epoch } = order;
     const stepBodies = steps.map(
       (one) => ({ ...one, ...this.#shared(order.id, order.key, epoch) }) as unknown as OrderStep,
     );
-    // Each of these records must have changed the order. An earlier append of ours that seemed to fail may have put another
-    // step before them.
+    // Each of these records must have changed the order. Otherwise another step is before them in the log, written by
+    // another replica or by an earlier append of ours that seemed to fail.
     const { allApplied } = await this.#append(stepBodies, order.steps);
     if (!allApplied || order.epoch !== epoch || order.by !== this.replica) throw new OrderLost(order);
   }
 
   /**
-   * Takes over an order that its replica has abandoned. First a `stamped` record is appended: its timestamp is the
-   * log's own time, so a machine whose clock is minutes ahead takes over nothing. An order whose replica wrote a step
-   * in the meantime is not taken over either.
+   * Takes over an order that its replica has abandoned. First a step `stamped` is appended. Its timestamp shows the
+   * log's own time, so that a machine whose clock is minutes ahead takes nothing over too early. An order to which a
+   * step was added in the meantime is not taken over either.
    * @returns true when this process acts on the order from now on
    */
   async adopt(order: Order): Promise<boolean> {
@@ -159,8 +183,8 @@ export class OrderLog {
   }
 
   /**
-   * Begins our own work of an order again ({@link mayReopen}). @returns true when this process acts on the order from
-   * now on
+   * Begins the attempt to do our own operation for an order again ({@link mayReopen}).
+   * @returns true when this process acts on the order from now on
    * @throws StepNotSeen
    */
   async reopen(order: Order): Promise<boolean> {
@@ -169,7 +193,7 @@ export class OrderLog {
     return (await this.#append([step], steps)).allApplied;
   }
 
-  /** Reads one record of an order from the log, for the members that the table does not keep. @throws StepNotSeen */
+  /** Reads one step of an order from the log, for members that the table does not hold. @throws StepNotSeen */
   async read<S extends StepState>(state: S, { partition, offset }: RecordPlace): Promise<StepOf<S>> {
     const [record] = await this.log.read("orders", partition, offset, { maxRecords: 1 }).catch((cause: unknown) => {
       throw new StepNotSeen(`the orders at ${partition}/${offset} cannot be read now`, { cause });
@@ -185,8 +209,9 @@ export class OrderLog {
 
   /**
    * Appends steps and waits until this process has read them back.
-   * @param stepsBefore number of steps of the order so far; it makes the event ids differ
-   * @returns `allApplied`: every step changed its order; `appendedMs`: the log's timestamp of the last record, unix ms
+   * @param stepsBefore number of steps of the order so far, from which the event ids are made
+   * @returns `allApplied`: every step changed its order; `appendedMs`: the log's timestamp of the last record, unix
+   * ms
    */
   async #append(
     steps: readonly OrderStep[],

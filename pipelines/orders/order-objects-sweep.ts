@@ -7,24 +7,24 @@ import { isClosed, isEnded, type Order } from "./order.ts";
 import type { OrderLog } from "./order-log.ts";
 import { OBJECTS_FOLDER, type ObjectKind, parseObjectKey } from "./order-objects.ts";
 
-/** Most objects that one turn looks at, and most that it removes, so that a turn takes a second or two. */
+/** Most objects that one turn of the sweep examines, and most that it removes, so that a turn takes a second or two. */
 const TURN_LIMITS = { looks: 1_000, removes: 250 };
 /**
- * Objects are evicted by pages of neighbouring keys: a page holds at most `objects` objects and 1/`parts` of the bound
- * on all bytes. The next pass needs only the last key of a page, so replicas that sweep at the same time evict the same
- * objects.
+ * If objects take too much room, they are removed early, in pages of neighbouring keys: a page has at most `objects`
+ * objects and 1/`parts` of the bytes that all objects together may take. The next pass removes everything up to the
+ * last key of a page, so replicas that sweep at the same time remove the same objects.
  */
 const PAGE_LIMITS = { objects: 100, parts: 64 };
 /**
- * UTC days that an object of an unknown order is kept. Its claim never reached the log, or the order was dropped long
- * ago.
+ * Number of UTC days for which an object of an unknown order is kept. The order's first step never reached the log,
+ * or the order was dropped from memory long after its end.
  */
 const UNKNOWN_RETENTION_DAYS = 1;
 
 /**
- * Returns who may still need an object of an order: the replica that finishes the order or publishes its call
- * ("order"), the buyer who was charged ("buyer"), or nobody (null). Nobody needs the objects of a leg after which
- * another seller was paid.
+ * Returns who may still need an object of an order (a call that a buyer buys through us): the replica that finishes
+ * the order or publishes its call ("order"), the buyer who was charged ("buyer"), or nobody (null). Nobody needs the
+ * objects of a leg (payment to one seller) after which another seller was paid.
  */
 export function neededBy(order: Order, leg: number, kind: ObjectKind): "order" | "buyer" | null {
   const lastLeg = order.legs.at(-1)?.leg ?? 0;
@@ -33,13 +33,13 @@ export function neededBy(order: Order, leg: number, kind: ObjectKind): "order" |
   return order.state === "settled" && leg === lastLeg && kind === "answer" ? "buyer" : null;
 }
 
-/** Is the order in progress, or may its answer still be charged? */
+/** Is the order in progress, or may its buyer still be charged? */
 const mayStillMove = (order: Order): boolean =>
   !isEnded(order) || !order.final || (order.state === "written_off" && !isClosed(order));
 
 /**
- * May the order's call still enter the record ({@link callToRecord}), now or once the chain shows who has the seller's
- * money?
+ * May the order's call still enter the public record ({@link callToRecord}), now or once the chain shows whether the
+ * seller took our payment?
  */
 function mayBeRecorded(order: Order): boolean {
   const leg = order.legs.at(-1);
@@ -51,41 +51,47 @@ function mayBeRecorded(order: Order): boolean {
 export interface SweepDeps {
   orders: Pick<OrderLog, "catchUp" | "table">;
   store: Pick<Store, "list" | "delete">;
-  /** The clock that also stamps the orders, since the day in a key is that of the order. */
+  /** The clock by which orders get their times, since an object's key has the day of its order. */
   clock: Pick<Clock, "now">;
-  /** How many UTC days the answer of a charged order is kept. */
+  /** Number of UTC days for which the answer of a charged order is kept. */
   keepDays: number;
-  /** Most bytes of all objects together; above it the oldest charged answers are removed before `keepDays` are over. */
+  /**
+   * Most bytes of all objects together. Above this the oldest answers of charged orders are removed before `keepDays`
+   * are over.
+   */
   maxBytes: number;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count" | "gauge">;
 }
 
-/** Why an object stays (its order or its buyer needs it), or why it is removed (the other four). */
+/** Why an object stays (its "order" or its "buyer" needs it), or why it is removed (the other four). */
 type Verdict = "order" | "buyer" | "uncharged" | "recorded" | "expired" | "unknown";
 
 /**
  * Removes objects of orders that nobody needs any more: all objects of an order that ended without a charge, and the
  * answer of a charged order after `keepDays`. Each turn goes through a bounded number of keys, from the oldest day to
- * the newest; a pass is the turns from the first key to the last. Any number of replicas may sweep at once: log and
- * listing alone decide what is removed, and removing an object twice does no harm.
+ * the newest; a pass is the turns from the first key to the last. Any number of replicas may sweep at once: what is
+ * removed follows from the log and the listing of the store alone, and removing an object twice does no harm.
  */
 export class ObjectSweep {
-  /** Last key of the turn before. */
+  /** Key of the last object that was examined in this pass; "" at the pass's beginning. */
   #lastKey = "";
   /** Bytes of all objects that stay, counted in this pass so far. */
   #keptBytes = 0;
-  /** Objects that only a buyer needs, counted in this pass so far, by pages in the order of keys. */
+  /**
+   * The objects that only a buyer needs, as counted in this pass so far: pages of neighbouring keys, in the order of
+   * keys.
+   */
   #pages: { upTo: string; objects: number; bytes: number }[] = [];
-  /** Charged answers up to this key are removed before `keepDays` are over; "" for none. */
+  /** Answers of charged orders with keys up to this one are removed before `keepDays` are over; "" for none. */
   #evictUpTo = "";
   #isFull = false;
 
   constructor(private readonly deps: SweepDeps) {}
 
   /**
-   * Returns why no order may begin now, in words for a buyer, or null. Orders are refused when open orders alone exceed
-   * `maxBytes`.
+   * Returns why no order may begin now, in words for a buyer, or null. Orders are refused while the objects that open
+   * orders need exceed `maxBytes` alone.
    */
   refusalWhenFull = (): string | null =>
     this.#isFull
@@ -93,12 +99,14 @@ export class ObjectSweep {
       : null;
 
   /**
-   * Runs one turn. @returns true at the end of the listing @throws what log and store throw; the turn may then be run again
+   * Runs one turn.
+   * @returns true if it reached the last key
+   * @throws what log and store throw; the turn may then be run again
    */
   async sweepSome(): Promise<boolean> {
     const { orders, store, clock } = this.deps;
     const listedObjects = await store.list(OBJECTS_FOLDER, { startAfter: this.#lastKey, limit: TURN_LIMITS.looks });
-    // The log is read after the listing: the claim of every listed object is in the log by then.
+    // The log is read after the listing, so that it has the first step of the order of every listed object.
     await orders.catchUp();
     const today = dayOf(clock.now());
     let removed = 0;
@@ -137,7 +145,7 @@ export class ObjectSweep {
     else this.#pages.push({ upTo: key, objects: 1, bytes: size });
   }
 
-  /** Ends a pass: decides what the next pass evicts early, and whether sales are closed. */
+  /** Ends a pass: decides which objects the next pass removes early, and whether orders are refused. */
   #endPass(): void {
     const { maxBytes, logger, metrics } = this.deps;
     let excessBytes = this.#keptBytes - maxBytes;
@@ -158,7 +166,7 @@ export class ObjectSweep {
   }
 }
 
-/** Pause between two turns, real ms. At 1,000 objects a turn, a million objects take less than a day. */
+/** Pause between two turns, real ms. At 1,000 objects a turn, a pass over a million objects takes less than a day. */
 const TURN_INTERVAL_MS = 60_000;
 
 /** Runs a turn of the sweep every {@link TURN_INTERVAL_MS} until stopped. A turn that fails is logged and run again. */

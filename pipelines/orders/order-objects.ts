@@ -5,10 +5,15 @@ import type { Metrics } from "../../infra/telemetry.ts";
 import type { Order } from "./order.ts";
 import { StepNotSeen } from "./order-log.ts";
 
-/** The body of a request to a seller, or the answer to it. The answer of our own work is stored as that of leg 0. */
+/**
+ * The body of a request to a seller, or the seller's answer. The answer of one of our own operations is stored as
+ * that of leg 0.
+ */
 export type ObjectKind = "request" | "answer";
 
-/** The members of an object's key. A leg is one payment to one seller; `leg` is its number. */
+/**
+ * The parts of an object's key. `leg`: number of the order's payment to a seller (an order may try several sellers).
+ */
 export interface ObjectName {
   /** UTC day of the order's claim. */
   day: string;
@@ -23,19 +28,22 @@ export interface ObjectDigest {
   size: number;
 }
 
-/** Folder of all objects of orders. It holds one folder a day, so a listing goes from the oldest day to the newest. */
+/**
+ * Folder of all objects of orders. It has one folder for each day, so a listing in the order of keys goes from the
+ * oldest day to the newest.
+ */
 export const OBJECTS_FOLDER = "held/";
 
 const KEY_PATTERN = /^held\/(\d{4}-\d\d-\d\d)\/(ord_[0-9A-HJKMNP-TV-Z]{26})-(\d{1,2})\.(request|answer)$/;
 
 /**
- * Returns the key of an object. The objects of a day are in one folder, since a folder for each order would stay on the
- * disk after its objects were removed.
+ * Returns the key of an object. All objects of a day are in one folder, since a folder for each order would stay on
+ * the disk after the order's objects were removed.
  */
 export const objectKey = ({ day, order, leg, kind }: ObjectName): string =>
   `${OBJECTS_FOLDER}${day}/${order}-${leg}.${kind}`;
 
-/** Reads the members of a key. @returns null when the text is not the key of an order's object */
+/** Reads the parts of a key; null when the text is not the key of an order's object. */
 export function parseObjectKey(key: string): ObjectName | null {
   const [, day, order, leg, kind] = KEY_PATTERN.exec(key) ?? [];
   return day === undefined ? null : { day, order: order!, leg: Number(leg), kind: kind as ObjectKind };
@@ -45,13 +53,17 @@ const nameOf = ({ id, createdAt }: Order, leg: number, kind: ObjectKind): Object
   ...{ day: createdAt.slice(0, 10), order: id, leg, kind },
 });
 
-/** Pauses (real ms) between attempts to write an answer. Several are made, since its seller may have been paid already. */
+/**
+ * Pauses (real ms) between attempts to write an answer. Several are made, since the seller may have been paid
+ * already, and a buyer is not charged for an answer that is not stored.
+ */
 const RETRY_PAUSES_MS = [200, 1_000, 3_000] as const;
 
 /**
- * Stores the request bodies and answers of bought calls. Each object is durable before the step that names its sha256 and
- * size, so a step never refers to bytes that were never stored. The log keeps steps for ever; the objects are removed later
- * ({@link ObjectSweep}). Only the selling replicas use this store; a client reads an answer by its order's id.
+ * Stores the request bodies and answers of orders (calls that buyers buy through us). Each object is durable before
+ * the order's step that names its sha256 and size is appended to the log, so a step never refers to bytes that were
+ * never stored. The log keeps steps for ever; the objects are removed later ({@link ObjectSweep}). Only the selling
+ * processes use this store; a client gets an answer from them by its order's id.
  */
 export class OrderObjects {
   constructor(
@@ -61,8 +73,8 @@ export class OrderObjects {
   ) {}
 
   /**
-   * Writes an object durably; an empty one is not written. An object of the same name is replaced: a leg that was given up
-   * before its step was durable may have left it.
+   * Writes an object durably; an empty one is not written. An object of this name that exists is replaced: an attempt
+   * to pay a seller that was given up before its step was durable may have left it.
    * @throws StepNotSeen when the write may have failed: the step that names the object must not be appended
    */
   async put(order: Order, leg: number, kind: ObjectKind, bytes: Uint8Array): Promise<void> {
@@ -91,7 +103,8 @@ export class OrderObjects {
   }
 
   /**
-   * Reads an object; null when it is not kept any more, or its sha256 or size differs from that in its step.
+   * Reads an object; null when it was removed, or its sha256 or size differs from `digest`, which a step of the order
+   * holds.
    * @throws StepNotSeen when the store cannot be asked
    */
   async get(order: Order, leg: number, kind: ObjectKind, { sha256, size }: ObjectDigest): Promise<Buffer | null> {
@@ -108,15 +121,16 @@ export class OrderObjects {
     return null;
   }
 
-  /** Removes an object, whether it is there or not. @throws what the store throws */
+  /** Removes an object if it exists. @throws what the store throws */
   async remove(order: Order, leg: number, kind: ObjectKind): Promise<void> {
     await this.store.delete(objectKey(nameOf(order, leg, kind)));
   }
 }
 
 /**
- * Reads the answer that the buyer of an order is charged for: that of the newest leg, or of our own work.
- * @returns null when it is not kept any more
+ * Reads the answer for which the buyer of an order is charged: that of the last seller that was paid, or of our own
+ * operation.
+ * @returns null when it was removed; no bytes if the answer had none
  * @throws StepNotSeen when the store cannot be asked
  */
 export async function answerOf(objects: OrderObjects, order: Order): Promise<Buffer | null> {
@@ -125,7 +139,7 @@ export async function answerOf(objects: OrderObjects, order: Order): Promise<Buf
 }
 
 /**
- * Returns sha256 and size of the answer that the buyer of an order is charged for; null when no bytes were received.
+ * Returns sha256 and size of the answer for which the buyer of an order is charged; null when no bytes were received.
  */
 export function answerDigestOf(order: Order): ObjectDigest | null {
   const result = order.own ? order.own.result : (order.legs.at(-1)?.result ?? null);

@@ -17,10 +17,13 @@ import {
 } from "./order.ts";
 import { SUM, Sums, stakesOf } from "./stakes.ts";
 
-/** Most closed orders (no step can follow) in memory; beyond it the order that was closed longest ago is dropped. */
+/**
+ * Most closed orders (for which no money can move any more) in memory. If there are more, the one that was closed
+ * first is dropped.
+ */
 const MAX_CLOSED = 100_000;
 
-/** Money that we paid to a seller, or that the seller may still take, for a call that no buyer paid us for. */
+/** Money that we paid to a seller, or that the seller may still take, for a call for which no buyer paid us. */
 export interface Loss {
   order: string;
   leg: number;
@@ -32,9 +35,9 @@ export interface Loss {
   /** Buyer of the order, lower case. */
   payer: string;
   /**
-   * Who caused the loss. `seller`: its answer did not pass. `buyer`: its payment could not be collected. `ours`: we stopped
-   * midway. Only `seller` counts against the seller; otherwise a buyer that empties its wallet could block that seller for
-   * all other buyers.
+   * Who caused the loss. `seller`: the seller's answer did not pass. `buyer`: the buyer's payment could not be
+   * collected. `ours`: our process stopped midway. Only the first counts against the seller; otherwise a buyer that
+   * empties its wallet could block the seller for all other buyers.
    */
   fault: "seller" | "buyer" | "ours";
   micro: bigint;
@@ -43,26 +46,28 @@ export interface Loss {
 type SavedEntry = { order: Order; open: boolean } | { closed: string };
 
 /**
- * All orders, folded from the topic `orders`; every replica computes the same table. Of two claims with one key the
- * first in the log makes the order, and the buyer of the second claim gets that order. A record that is read twice
- * changes nothing the second time.
+ * All orders (calls that buyers buy through us), computed by applying the steps in the log topic `orders` one after
+ * the other, so that every replica has the same table. Of two claims (first steps) for one payment the first in the
+ * log makes the order, and the buyer of the second gets that order. A record that is read twice changes nothing the
+ * second time.
  */
 export class OrderTable implements StoredFold {
   readonly form = "orders.7";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
-  /** The newest order of each identifier that a payer gave. */
+  /** The newest order for each payer and identifier that the payer's client gave, by `payer identifier`. */
   readonly #byIdentifier = new Map<string, Order>();
   readonly #byPayer = new Map<string, Set<Order>>();
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
   /**
-   * Orders that ended with our money at a seller whose answer did not pass. They stay here until the seller sends it back.
+   * Ended orders whose seller has our money, or may take it, though its answer did not pass. They stay here until the
+   * seller sends it back.
    */
   readonly #owedBySellers = new Set<Order>();
   readonly #sums = new Sums();
 
-  /** @param maxClosed closed orders that are kept in memory; `touchstone ledger` keeps all */
+  /** @param maxClosed most closed orders in memory; `touchstone ledger` needs all */
   constructor(private readonly maxClosed = MAX_CLOSED) {}
 
   get(id: string): Order | undefined {
@@ -79,18 +84,24 @@ export class OrderTable implements StoredFold {
     return this.#byIdentifier.get(`${payer.toLowerCase()} ${identifier}`);
   }
 
-  /** Orders of a wallet, newest first. The order does not depend on the order in which a replica read the partitions. */
+  /**
+   * Returns the orders of a wallet, newest first. All replicas return them in the same sequence, whichever partition
+   * they read first.
+   */
   ofPayer(address: string): Order[] {
     const orders = [...(this.#byPayer.get(address.toLowerCase()) ?? [])];
     return orders.sort((a, b) => (isLater(a, b) ? -1 : 1));
   }
 
-  /** Orders that are not closed: money may still move for them. */
+  /**
+   * Returns the orders that are not closed: money may still move for them, or their call is not in the public record
+   * yet.
+   */
   open(): readonly Order[] {
     return [...this.#open];
   }
 
-  /** Returns every known order, oldest first. */
+  /** Returns every known order, in the sequence in which their first steps were read. */
   all(): IterableIterator<Order> {
     return this.#byId.values();
   }
@@ -102,12 +113,15 @@ export class OrderTable implements StoredFold {
     return counts;
   }
 
-  /** Returns a sum over all known orders by its name ({@link SUM}): micro-units, or a count. */
+  /** Returns a sum over all known orders by its name ({@link SUM}): millionths of a dollar, or a count. */
   sum(name: string): bigint {
     return this.#sums.get(name);
   }
 
-  /** Returns what the payer of this order owes for its orders that were claimed after this one, micro-units. */
+  /**
+   * Returns what the payer of this order has to pay for its orders that were created after this one and are not
+   * charged yet, millionths of a dollar.
+   */
   dueAfter(order: Order): bigint {
     let sum = 0n;
     for (const otherOrder of this.#byPayer.get(order.payer) ?? []) {
@@ -117,7 +131,7 @@ export class OrderTable implements StoredFold {
     return sum;
   }
 
-  /** Losses of all known orders that were not paid back. */
+  /** Yields the losses of all known orders that were not paid back. */
   *losses(): Generator<Loss> {
     for (const order of this.#byId.values()) {
       if (isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
@@ -130,28 +144,29 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Has this seller our money for a call that did not pass, or may it still take it? @param payTo its address, lower
-   * case
+   * Has this seller our money for an answer that did not pass, or may the seller still take it?
+   * @param payTo the seller's address, lower case
    */
   isOwedBy(payTo: string): boolean {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
 
-  /** Transactions by which sellers paid back what their legs (paid calls of orders) lost us. One pays back one loss. */
+  /** Returns the transactions by which sellers paid back losses. Each pays back one loss. */
   recoveries(): Set<string> {
     const legs = [...this.#byId.values()].flatMap((order) => order.legs);
     return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));
   }
 
   /**
-   * Folds one record of the topic; a record that is no step of an order is skipped. @returns true when it changed an
-   * order
+   * Applies one record of the topic; a record that is no step of an order is skipped.
+   * @returns true when it changed an order
    */
   apply(record: LogRecord): boolean {
     const read = readRecord(record);
     if (!read.ok || read.envelope.type !== "order.step") return false;
     const step = read.envelope.body as OrderStep;
-    // The key decides the partition, so a step under another key than its order's does not belong to the order.
+    // A record's key determines its partition. A step whose own key differs may be in another partition than its
+    // order's steps, so it is skipped.
     if (read.envelope.key !== step.key) return false;
     const { partition, offset, appendedAt } = record;
     return this.#applyStep(step, { partition, offset, appendedAt, bytes: record.value.byteLength });
@@ -218,7 +233,7 @@ export class OrderTable implements StoredFold {
     return true;
   }
 
-  /** Brings the sums and the sets of open, closed and owed orders up to date with the order's new state. */
+  /** Adds the order to the sums, and to the sets of open, closed and owed orders, by its new state. */
   #updateIndexes(order: Order): void {
     this.#sums.add(stakesOf(order));
     if (sellerOwes(order)) this.#owedBySellers.add(order);
@@ -231,7 +246,7 @@ export class OrderTable implements StoredFold {
     if (this.#closed.size > this.maxClosed) this.#forget(this.#closed.values().next().value!);
   }
 
-  /** Drops a closed order. Its payment cannot be used any more, so the payment cannot be claimed again. */
+  /** Drops a closed order. The buyer's payment was used or has expired, so no new order can be made with it. */
   #forget(order: Order): void {
     this.#sums.add(stakesOf(order), -1n);
     this.#closed.delete(order);
@@ -245,7 +260,9 @@ export class OrderTable implements StoredFold {
   }
 }
 
-/** Sorts by creation time, then id, so that every replica has the same sequence, however it read the partitions. */
+/**
+ * Compares by creation time, then id, so that every replica has the same sequence, whichever partition it read first.
+ */
 const isLater = (a: Order, b: Order): boolean =>
   a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt;
 

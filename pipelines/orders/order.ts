@@ -9,12 +9,12 @@ import type {
   WorkProblem,
 } from "../record/order-step.ts";
 
-/** Did the seller take the payment of a leg? `unknown`: it may have, and the chain is not final yet. */
+/** Did the seller take our payment? `unknown`: it may have taken it or may still take it. */
 export type LegFate = "unknown" | "paid" | "unpaid";
 
 /**
- * One payment to one seller for an order, and the seller's answer. Prices are USDC decimals; `validBefore` is chain
- * seconds.
+ * A leg: one payment to one seller for an order, and the seller's answer. Prices are USDC as decimal text;
+ * `validBefore` is unix seconds of the chain's time.
  */
 export interface Leg {
   readonly leg: number;
@@ -27,7 +27,7 @@ export interface Leg {
   readonly nonce: string;
   readonly validBefore: number;
   readonly sinceBlock: number;
-  /** Had the endpoint a letter when it was paid? */
+  /** Had the endpoint a letter (a grade) when it was paid? */
   readonly lettered: boolean;
   /** The strongest check that judges the answer; null in older orders. */
   readonly judgedBy: JudgedBy | null;
@@ -35,9 +35,9 @@ export interface Leg {
   readonly class: string;
   fate: LegFate;
   tx: string | null;
-  /** Transaction in which the seller sent the money back later. */
+  /** Transaction in which the seller sent the money back, as text; null if it has not. */
   recovered: string | null;
-  /** Amount of that transaction. */
+  /** Amount that the seller sent back. */
   recoveredAmount: string | null;
   result: Pick<
     StepOf<"seller_result">,
@@ -58,15 +58,18 @@ export interface Leg {
 }
 
 /**
- * One order of a buyer: what was asked and paid, and the payments to sellers for it, computed from its steps in the
- * log. The buyer's payment itself is in the log at offset `claimedAt`; bodies and answers are in the object store
- * (order-objects.ts).
+ * One order of a buyer, computed from its steps in the log: what the buyer requested and paid, and our payments to
+ * sellers for it. The buyer's payment itself is in the log at offset `claimedAt`; request bodies and answers are in
+ * the object store (order-objects.ts).
  */
 export interface Order {
   readonly id: string;
   readonly key: string;
   readonly partition: number;
-  /** Offsets of the claim, and of the newest leg's intent: what another replica needs to go on. */
+  /**
+   * Log offsets of the order's first step (`claimed`) and of the newest `seller_intent`. A replica (selling process)
+   * that takes over the order reads these two steps.
+   */
   readonly claimedAt: number;
   intentAt: number | null;
   readonly operation: StepOf<"claimed">["operation"];
@@ -74,7 +77,7 @@ export interface Order {
   readonly network: string;
   readonly asset: string;
   readonly payer: string;
-  /** Address of ours that the buyer's payment is for, lower case. */
+  /** Our address to which the buyer pays, lower case. */
   readonly payTo: string;
   readonly nonce: string;
   readonly validBefore: number;
@@ -83,13 +86,19 @@ export interface Order {
   readonly requestSha256: string;
   readonly quote: Quote;
   readonly publish: boolean;
-  /** What the buyer itself expects of the answer; null: nothing. */
+  /** The buyer's own expectation of the answer; null if it stated none. */
   readonly expect: Readonly<Record<string, unknown>> | null;
   /** The payment's identifier, as chosen by the buyer's client. */
   readonly identifier: string | null;
-  /** Opaque name of the network that the buyer's request came from; null when unknown. */
+  /**
+   * Opaque name of the client network (range of IP addresses) from which the buyer sent the request; null when
+   * unknown.
+   */
   readonly client: string | null;
-  /** True: the fees that the payer has paid cover the risk, so the order does not count in the limit over all buyers. */
+  /**
+   * True: the fees that the payer has paid before cover the risk of this order, so the order does not count towards
+   * the limit over all buyers.
+   */
   readonly credit: boolean;
   /** RFC 3339. */
   readonly createdAt: string;
@@ -103,34 +112,49 @@ export interface Order {
   changedAt: string;
   /** When the order's newest step was appended, unix ms by the log's clock. */
   movedAt: number;
-  /** How many steps changed the order. The number is part of a step's event id, so that two steps of one state differ. */
+  /**
+   * How many steps changed the order. The number is part of the next step's event id, so that two steps with one
+   * state have different ids.
+   */
   steps: number;
   legs: Leg[];
-  /** Set for an operation of our own, with its answer once the work is done; null for a call of a seller's endpoint. */
+  /**
+   * Set if the buyer bought an operation that we do ourselves, with its answer once it is done; null if the buyer
+   * bought a call of a seller's endpoint.
+   */
   own: { result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
   says: string | null;
-  /** Why our own work gave no answer, as the buyer was told; else null. */
+  /** Why our own operation gave no answer, as returned to the buyer; else null. */
   problem: WorkProblem | null;
   /** Transaction that charged the buyer, and its amount. */
   charged: { tx: string; amount: string } | null;
-  /** Transaction that held the buyer's money in escrow, and the end of the time in which it may be captured. */
+  /**
+   * Transaction that put the buyer's money into escrow, and the time (unix seconds) until which we may capture
+   * (collect) it.
+   */
   hold: { tx: string; captureDeadline: number } | null;
-  /** Our transfer back to the buyer, and where its intent stands in the log. */
+  /** Our transfer back to the buyer. `at`: log offset of the step `refund_intent`, which holds the signed transfer. */
   refund: { at: number; from: string; nonce: string; validBefore: number; sinceBlock: number } | null;
   refunded: { tx: string; amount: string } | null;
   /** Gas cost of each of our own transactions. */
   gas: Gas[];
   /** Hashes of the transactions that were sent to charge the buyer. */
   sent: string[];
-  /** The payer's balance when its charge was refused, as money; null: it was not refused. */
+  /** The payer's balance when its charge was last refused, in dollars; null if it was not refused. */
   refusedAt: string | null;
   /** Bytes of the order's records in the log. */
   bytes: number;
-  /** False while the block may still vanish in which the buyer was charged, or its money given back. */
+  /**
+   * False while the block in which the buyer was charged, or got its money back from escrow, may still vanish from
+   * the chain.
+   */
   final: boolean;
   /** The buyer's authorization cannot be used any more. */
   expired: boolean;
-  /** The call is in the public record, whole or as salted commitments. */
+  /**
+   * The call was written to the public record, whole or as salted commitments, or never will be, because its bytes
+   * were lost.
+   */
   recorded: boolean;
 }
 
@@ -145,7 +169,10 @@ const hasPassed = (order: Order): boolean =>
   order.own ? order.own.result !== null : order.legs.at(-1)?.checked?.pass === true;
 const hasFailed = (order: Order): boolean => !hasPassed(order);
 
-/** May a seller be paid now? With escrow only after the hold; after another seller only once that one can take nothing. */
+/**
+ * May a seller be paid now? In an order with escrow only once the buyer's money is held; after another seller's
+ * answer failed, only once that seller can no longer take our payment.
+ */
 function mayPay(order: Order): boolean {
   const lastLeg = order.legs.at(-1);
   if (order.own) return false;
@@ -162,7 +189,7 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   verified: { from: ["claimed"] },
   hold_intent: { from: ["verified"], when: isEscrow },
   held: { from: ["hold_intent", "hold_unknown"] },
-  // The block of the hold may vanish, and the hold with it.
+  // The block with the hold may vanish from the chain, and the hold with it.
   hold_failed: { from: ["hold_intent", "hold_unknown", "void_intent", "void_unknown", "voided"] },
   hold_unknown: { from: ["hold_intent"] },
   seller_intent: { from: ["verified", "held", "checked"], when: mayPay },
@@ -170,13 +197,13 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   seller_result: { from: ["seller_intent"] },
   seller_unknown: { from: ["seller_intent"] },
   checked: { from: ["seller_result", "seller_unknown"] },
-  // A settlement whose block vanished is made again, or given up.
+  // If the block with the charge vanished, the charge is sent again or given up.
   settle_intent: { from: ["checked", "worked", "settle_unknown", "settled"], when: hasPassed },
-  // A settlement that was given up may still be found on the chain: then the buyer has paid for what passed.
+  // A charge that was given up may still be found on the chain. Then the buyer has paid for an answer that passed.
   settled: { from: ["settle_intent", "settle_unknown", "written_off", "settled"], when: hasPassed },
   settle_unknown: { from: ["settle_intent"] },
   written_off: { from: ["checked", "worked", "settle_intent", "settle_unknown", "settled"], when: hasPassed },
-  // No hold was sent to the escrow, so there is nothing to give back.
+  // Only an order without money in escrow is released; an order with escrow is voided instead.
   released: {
     from: ["verified", "checked"],
     when: (order) => hasFailed(order) && (isExact(order) || order.state === "verified"),
@@ -191,8 +218,9 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
     from: ["held", "checked", "settle_intent", "settle_unknown", "settled", "void_intent", "void_unknown", "voided"],
     when: isEscrow,
   },
-  // Somebody else submitted the authorization of a buyer who owes nothing, or captured a hold that we were voiding. Or
-  // the order was written off, and its buyer then used the nonce to pay us another amount than it owed.
+  // A charge was found on the chain that the buyer did not owe: somebody else submitted its authorization, or a hold
+  // was captured that we were giving back. Or the order was written off, and its buyer then used the nonce to pay us
+  // another amount than it owed.
   refund_due: {
     from: [
       ...(["rejected", "released", "written_off", "hold_intent", "hold_unknown"] as const),
@@ -204,20 +232,23 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   refund_unknown: { from: ["refund_intent"] },
 };
 
-/** Place of a record in the topic. */
+/** Place of a record in the log topic `orders`. */
 export interface RecordPlace {
   partition: number;
   offset: number;
 }
 
-/** Place and size of a record that was read, and when it was appended by the log's own clock (not the writer's clock). */
+/**
+ * Place and size of a record that was read from the log, and when it was appended by the log's own clock (not the
+ * writer's clock).
+ */
 export interface AppendedPlace extends RecordPlace {
   appendedAt: Date;
   /** Bytes of the record. */
   bytes: number;
 }
 
-/** Makes the order that begins with this claim. */
+/** Makes the order that begins with this step. */
 export function orderFromClaim(
   claim: StepOf<"claimed">,
   { partition, offset, appendedAt, bytes }: AppendedPlace,
@@ -292,25 +323,28 @@ const legOf = (intent: StepOf<"seller_intent">): Leg => ({
   checked: null,
 });
 
-/** Most epochs of an order whose own work is begun again. The epoch grows with each takeover and each new attempt. */
+/**
+ * An order whose epoch has reached this number is not attempted again. The epoch grows with each takeover by another
+ * replica and each new attempt at our own operation.
+ */
 const MAX_EPOCHS = 32;
 
 /**
- * May our own work be attempted again for an order that ended without an answer? Nobody was paid or charged for it, and its
- * payment is still valid.
+ * May our own operation be attempted again for an order that ended without an answer? Yes while nobody was paid or
+ * charged for it and its payment is still valid.
  */
 export const mayReopen = ({ own, state, expired, epoch }: Order): boolean =>
   own?.result === null && (state === "released" || state === "rejected") && !expired && epoch < MAX_EPOCHS;
 
 /**
- * Applies a step that is not in {@link RULES}. It may follow any state, for example the step that a seller took its
- * money.
+ * Applies a step that is not in {@link RULES}, since it may follow any state, such as the step that a seller took our
+ * payment.
  * @returns true when it changed the order
  */
 function applySideStep(order: Order, step: OrderStep): boolean {
   if (step.state === "stamped") return false;
   if (step.state === "adopted") {
-    // The order's replica wrote another step in the meantime, so it had not abandoned the order.
+    // If the replica that acts on the order wrote another step in the meantime, it has not abandoned the order.
     if (step.epoch !== order.epoch + 1 || (step.steps !== undefined && step.steps !== order.steps)) return false;
     Object.assign(order, { epoch: step.epoch, by: step.by, changedAt: step.at });
     return true;
@@ -357,12 +391,15 @@ const SIDE_STEPS: ReadonlySet<StepState> = new Set([
 
 const MAX_SENT_TXS = 16;
 
-/** Remembers a transaction that was sent to charge the buyer. */
+/** Adds a transaction that was sent to charge the buyer, up to {@link MAX_SENT_TXS}. */
 function addSentTx(order: Order, tx: string | undefined): void {
   if (tx !== undefined && !order.sent.includes(tx) && order.sent.length < MAX_SENT_TXS) order.sent.push(tx);
 }
 
-/** Applies a step's members to the order. @returns false where they contradict the order */
+/**
+ * Applies a step's members to the order.
+ * @returns false if they contradict the order; then nothing was changed
+ */
 function applyMembers(order: Order, step: OrderStep, { offset }: RecordPlace): boolean {
   const leg = order.legs.at(-1);
   switch (step.state) {
@@ -388,7 +425,7 @@ function applyMembers(order: Order, step: OrderStep, { offset }: RecordPlace): b
       order.hold = { tx: step.tx, captureDeadline: step.capture_deadline };
       return true;
     case "settled":
-      // Once settled or written off, only the news that the charge is final changes anything.
+      // Once settled or written off, the order changes only when the charge is final.
       if (step.final === false && (order.state === "settled" || order.state === "written_off")) return false;
       order.charged = { tx: step.tx, amount: step.amount };
       order.final = step.final !== false;
@@ -420,7 +457,7 @@ function applyMembers(order: Order, step: OrderStep, { offset }: RecordPlace): b
       order.refunded = { tx: step.tx, amount: step.amount };
       return true;
     default:
-      // The block in which it was charged, or given back, has vanished.
+      // A further step after a charge or a void that was not final means that its block has vanished.
       if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
   }
@@ -428,7 +465,8 @@ function applyMembers(order: Order, step: OrderStep, { offset }: RecordPlace): b
 
 /**
  * Applies one step to its order. A repeated step, a step of an earlier epoch, and a step that may not follow the
- * order's state change nothing. @returns true when it changed the order
+ * order's state change nothing.
+ * @returns true when it changed the order
  */
 export function advance(order: Order, step: OrderStep, at: AppendedPlace): boolean {
   if (!applyIfAllowed(order, step, at)) return false;
@@ -454,7 +492,7 @@ function applyIfAllowed(order: Order, step: OrderStep, at: RecordPlace): boolean
   return true;
 }
 
-/** States in which the buyer owes nothing and no replica acts; whether a seller takes its money may still be open. */
+/** States in which it is decided whether the buyer pays. Whether a seller takes our payment may still be open. */
 const ENDED_STATES: ReadonlySet<Order["state"]> = new Set([
   ...(["rejected", "hold_failed", "settled", "written_off"] as const),
   ...(["released", "voided", "reclaimable", "refunded"] as const),
@@ -464,9 +502,9 @@ const ENDED_STATES: ReadonlySet<Order["state"]> = new Set([
 export const isEnded = ({ state }: Order): boolean => ENDED_STATES.has(state);
 
 /**
- * Returns the leg whose call must still enter the public record, or null. A call enters when its seller has the money,
- * its answer was read to the end, and the answer failed or the buyer was charged for it. A call that was interrupted by
- * our own crash does not enter: it is no evidence about the seller.
+ * Returns the leg whose call must still enter the public record, or null. A call enters it when its seller has our
+ * money, its answer was read to the end, and the answer failed or the buyer was charged for it. A call that was
+ * interrupted by our own crash does not enter it, since it is no evidence about the seller.
  */
 export function callToRecord(order: Order): Leg | null {
   const leg = order.legs.at(-1);
@@ -485,8 +523,8 @@ export function callToRecord(order: Order): Leg | null {
 }
 
 /**
- * Is the order finished: no money of ours or of the buyer's can move for it any more, and its call is on record? Recovery
- * looks at every other order.
+ * Is the order finished, that is, can no money of ours or of the buyer's move for it any more, and is its call in the
+ * public record? Recovery checks all other orders.
  */
 export function isClosed(order: Order): boolean {
   if (!isEnded(order) || !order.final || order.legs.some(({ fate }) => fate === "unknown") || callToRecord(order))
@@ -495,20 +533,21 @@ export function isClosed(order: Order): boolean {
   return wasCharged || order.scheme === "auth-capture" || order.expired;
 }
 
-/** Returns who caused that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
+/** Returns whose fault it is that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !isEnded(order)) return null;
   return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 
-/** Legs whose seller has our money, or may have it, and that no buyer has paid for. */
+/** Returns the legs for which the seller has our money, or may take it, and no buyer has paid. */
 export const unpaidLegs = (order: Order): Leg[] =>
   order.state === "settled" ? [] : order.legs.filter(({ fate, recovered }) => fate !== "unpaid" && recovered === null);
 
 /**
- * Did we pay gas for this transaction without earning by it? In an order that was not settled every transaction is
- * wasted, except a hold that may still be captured. In a settled order every charge is wasted, except the one that
- * charged the buyer. Voids, cancellations and refunds are always wasted.
+ * Did we pay gas for this transaction without earning by it? In an order that was not settled (its buyer was not
+ * charged) every transaction is wasted, except a hold while the order has not ended. In a settled order every charge
+ * is wasted, except the one that charged the buyer. Voids (returns of a hold), cancellations and refunds are always
+ * wasted.
  */
 export function isWasted(order: Order, { kind, tx }: Gas): boolean {
   if (kind === "void" || kind === "cancel" || kind === "refund") return true;

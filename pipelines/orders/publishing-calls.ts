@@ -17,41 +17,41 @@ import { type OrderLog, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
 import { neededBy } from "./order-objects-sweep.ts";
 
-/** Salts of the commitments to request and answer, 64 hex digits each. */
+/** Salts of the commitments (salted hashes, commitment.ts) to request and answer, 64 hex digits each. */
 export type Salts = Record<"request" | "response", string>;
 
 export interface PublishingDeps {
   orders: Pick<OrderLog, "read" | "step">;
-  /** Store of request bodies and answers; objects that nobody needs after the call is recorded are removed. */
+  /** Store of request bodies and answers. Objects that nobody needs once the call is recorded are removed from it. */
   objects: Pick<OrderObjects, "get" | "remove">;
   log: Pick<Log, "append" | "partitions">;
-  /** Only objects under `call/` are written to it. */
+  /** The public store, to which only objects under `call/` are written here. */
   publicStore: Store;
-  /** Returns the opaque name of a buyer's wallet ({@link createPayerNames}). */
+  /** Returns the public pseudonym of a buyer's wallet ({@link createPayerNames}). */
   nameOf(wallet: string): string;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
 }
 
 /**
- * How long missing bytes are looked for before the call is given up, real ms; a wrong store may be configured for a
- * while.
+ * How long recovery looks for missing bytes of a call before it gives the call up, real ms. It waits so long since an
+ * operator may have configured a wrong store.
  */
 const GIVE_UP_AFTER_MS = 86_400_000;
 
 const PRODUCER = "orders";
 
-/** Draws the salts of an order that is not published. They are durable with its claim. */
+/** Draws the salts of an order that is not published. The order's first step (`claimed`) stores them. */
 export const createSalts = (): Salts => {
   const drawSalt = () => randomBytes(SALT_BYTES).toString("hex");
   return { request: drawSalt(), response: drawSalt() };
 };
 
 /**
- * Returns a function that names a buyer's wallet in the public record; all replicas give a wallet the same name. The
- * name is an HMAC and not a plain hash: addresses are public, so anybody could hash a list of them and compare. Its key
- * is derived from the secret for this purpose alone, so a name never reveals another key that is derived from the
- * secret.
+ * Returns a function that makes the pseudonym of a buyer's wallet for the public record. All replicas make the same
+ * one. The name is an HMAC and not a plain hash: addresses are public, so anybody could hash a list of them and
+ * compare. The HMAC's key is derived from the secret for this purpose alone, so names reveal nothing about other keys
+ * that are derived from the secret.
  * @param secret of the whole service, at least 32 bytes
  */
 export function createPayerNames(secret: Uint8Array): (wallet: string) => string {
@@ -60,8 +60,9 @@ export function createPayerNames(secret: Uint8Array): (wallet: string) => string
 }
 
 /**
- * The bytes that represent a request in the record, over which its sha256 is taken: `METHOD url` (for an MCP tool
- * `TOOL url name`), a newline and the body. Headers are left out: they are the same two for every client.
+ * Returns the bytes that represent a request in the public record and over which its sha256 is computed: `METHOD url`
+ * (for an MCP tool `TOOL url name`), a newline and the body. Headers are left out, since all our requests have the
+ * same two.
  */
 export const requestBytes = (
   { method, url, tool }: Pick<BoughtRequest, "method" | "url" | "tool">,
@@ -78,27 +79,28 @@ export async function readSalts(orders: Pick<OrderLog, "read">, order: Order): P
   return salts ? { request: salts.request, response: salts.response } : null;
 }
 
-/** A bought call: its leg (one payment to one seller) with the bytes of request and answer. */
+/** A call that a buyer bought through us: its leg (payment to one seller) with the bytes of request and answer. */
 interface BoughtCall {
   leg: Leg;
   result: NonNullable<Leg["result"]>;
   intent: StepOf<"seller_intent">;
   request: Buffer;
-  /** null: no bytes came. */
+  /** null if no bytes of an answer were received. */
   response: Buffer | null;
 }
 
 /**
- * Writes bought calls into the record (orders.md, Publish): whole if the buyer asked for that, else as two salted
- * commitments. All writes are idempotent: an object's name is its content's hash, and a record's id and time come from
- * the order. So a repetition after a crash, or by two replicas at once, writes identical copies. The step `recorded` is
- * appended last; for an order without it everything is done again.
+ * Writes calls that buyers bought through us into the public record (orders.md, Publish): whole if the buyer agreed
+ * to that, else as two salted commitments. All writes are idempotent: an object's name is its content's hash, and a
+ * record's id and time follow from the order. So a repetition after a crash, or by two replicas at once, writes
+ * identical copies. The order's step `recorded` is appended last; while it is missing, recovery repeats everything.
  */
 export class PublishingCalls {
   constructor(private readonly deps: PublishingDeps) {}
 
   /**
-   * Writes the call of an order that this process acts on into the record, if {@link callToRecord} names one.
+   * Writes the call of an order into the record, if {@link callToRecord} returns one. This process must be the one
+   * that acts on the order.
    * @throws OrderLost, StepNotSeen, PublicConflict, and what store and log throw; recovery then tries again
    */
   async record(order: Order): Promise<void> {
@@ -135,8 +137,8 @@ export class PublishingCalls {
   }
 
   /**
-   * Handles missing bytes: throws, so that they are looked for again, for a day; then the order ends without a public
-   * record.
+   * Handles missing bytes of a call: throws, so that recovery tries again, until a day after the order's newest step;
+   * then appends that the call is lost and will not be in the public record.
    */
   async #endLostCall(order: Order): Promise<void> {
     const { orders, logger, metrics } = this.deps;
@@ -147,7 +149,7 @@ export class PublishingCalls {
     metrics.count("touchstone_orders_calls_lost_total");
   }
 
-  /** Removes the order's objects that nobody needs any more. If a removal fails, the next sweep removes the object. */
+  /** Removes the order's objects that nobody needs any more. If that fails, {@link ObjectSweep} removes them later. */
   async #removeUnneeded(order: Order): Promise<void> {
     const { objects, logger } = this.deps;
     try {
@@ -167,7 +169,7 @@ export class PublishingCalls {
       ...{ order: order.id, leg: leg.leg, payer: this.deps.nameOf(order.payer) },
       ...{ url: intent.request.url, method: intent.request.method, price: leg.price, pay_to: leg.payTo },
       ...{ network: intent.network, asset: intent.asset, tx: leg.tx!, status: result.status },
-      // A buyer's own expectations are left out of the record: an answer that fails only those counts as passed.
+      // A buyer's own expectation is left out of the public record, so an answer that fails only that counts as passed.
       pass: result.pass || result.unmet === true,
       ...{ delivered: result.delivered, delivery: result.delivery ?? null, schema_ok: result.schema_ok ?? null },
       ...{
@@ -183,7 +185,10 @@ export class PublishingCalls {
     return envelopeOf({ type: "paid.published", ...envelopeMembers, body });
   }
 
-  /** Commitments to request and answer, or to the request alone if no bytes came. An older order without salts has none. */
+  /**
+   * Makes the commitments to request and answer, or to the request alone if no bytes of an answer were received; none
+   * for an older order without salts.
+   */
   async #createCommitments(order: Order, boughtCall: BoughtCall): Promise<Envelope<"paid.commitment">[]> {
     const salts = await readSalts(this.deps.orders, order);
     if (!salts) return [];

@@ -14,47 +14,61 @@ export interface RecoveryDeps {
   buying: Buying;
   holding: Holding;
   rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
-  /** Signs and submits refunds to buyers, from the wallet that they paid. */
+  /** Signs and submits refunds to buyers, from the wallet of ours that the buyers paid. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   till(): Promise<Wallet>;
-  /** Writes bought calls into the record. */
+  /** Writes bought calls into the public record. */
   publishing: Pick<PublishingCalls, "record">;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Pick<Metrics, "count">;
 }
 
 /**
- * Time without a step (ms) after which an ended order counts as abandoned for the cancellation of its last payment: a live
- * replica decides about it sooner.
+ * Time without a step, ms, after which another replica (selling process) may cancel the last payment of an ended
+ * order. The order's own replica, if it is alive, cancels the payment sooner.
  */
 const ABANDONED_AFTER_MS = 20_000;
-/** Most cancellations at the same time; on a slow chain each takes half a minute. */
+/** Most cancellations in progress at the same time. On a slow chain each takes half a minute. */
 const CANCELS_AT_ONCE = 4;
-/** Chain seconds after an authorization expires during which a lagging node may still report a Transfer from before. */
+/**
+ * Chain seconds after an authorization's expiry for which we wait, since a node that lags may not yet report a
+ * Transfer from before the expiry.
+ */
 const NODE_DELAY_S = 60;
 
-/** Validity of a signed refund, seconds; a refund that is not in a block by then is signed anew. */
+/** Validity of a signed refund, seconds. A refund that is in no block by its expiry is signed anew. */
 const REFUND_VALID_S = 600;
 
 /**
- * States of orders that ended without a charge of ours, while a facilitator may still hold the buyer's authorization
- * and use it.
+ * States of orders that ended without a charge, while a facilitator may still have the buyer's authorization and
+ * submit it.
  */
 const AUTHORIZED_STATES: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
 
 const hasFailed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
 
-/** A kind of orders that recovery checks equally often. A look is one check of one order; a turn is a round of looks. */
+/**
+ * A kind of orders that recovery checks equally often. A look is one check of one order; a turn checks the orders
+ * that are due.
+ */
 interface OrderKind {
   includes(order: Order): boolean;
-  /** Pause between two looks at one order, ms; doubled by each failure in succession, up to {@link MAX_PAUSE_MS}. */
+  /**
+   * Pause between two looks at one order, ms. It is doubled for each look that failed since the last successful one,
+   * up to {@link MAX_PAUSE_MS}.
+   */
   everyMs: number;
-  /** Most orders that are checked at the same time, and most in one turn, which takes those checked longest ago. */
+  /**
+   * Most orders that are checked at the same time, and most in one turn. If more are due, those that have been due
+   * longest come first.
+   */
   atOnce: number;
   perTurn: number;
 }
 
-/** An order belongs to the first kind that includes it. Orders that bring money in are checked most often. */
+/**
+ * An order belongs to the first kind that includes it. Orders whose charge may bring us money are checked most often.
+ */
 const KINDS: readonly OrderKind[] = [
   {
     includes: (order) => order.state === "settle_intent" || order.state === "settle_unknown" || waitsForEscrow(order),
@@ -66,31 +80,39 @@ const KINDS: readonly OrderKind[] = [
 ];
 const MAX_PAUSE_MS = 300_000;
 
-/** When an order is looked at next (monotonic ms), and how many looks in succession failed. */
+/**
+ * When an order is checked next (ms of the monotonic clock), and how many checks have failed since the last
+ * successful one.
+ */
 interface NextLook {
   at: number;
   failures: number;
 }
 
-/** Most transactions that are sent to charge one order: we pay the gas of each. */
+/** Most transactions that are sent to charge one order, since we may pay the gas of each. */
 const MAX_CHARGE_TXS = 3;
-/** Most losses for which one round asks the chain whether the seller sent the money back. */
+/**
+ * Most losses (payments to sellers whose answer failed) for which one round reads from the chain whether the seller
+ * sent the money back.
+ */
 const LOSSES_PER_ROUND = 20;
 
 /**
- * Brings every order to its end, whichever replica began it (orders.md, Recovery), at the start of a process and then
- * periodically. Recovery reads the chain before it acts, never signs a second payment to a seller, and never blames a
- * seller for our own crash. Each order has its own time for the next look, so an order that fails delays no other
- * order.
+ * Brings every order (a call that a buyer buys through us) to its end, whichever replica (selling process) began it
+ * (orders.md, Recovery), at the start of a process and then periodically. Recovery reads the chain before it acts,
+ * never signs a second payment to a seller, and never blames a seller for our own crash. Each order has its own time
+ * for the next look, so an order that fails delays no other order.
  */
 export class Recovery {
   readonly #nextLooks = new Map<string, NextLook>();
-  /** Kinds whose turn is in progress, and the look in progress of each order, by its id. */
+  /**
+   * Kinds of orders that a turn is checking at the moment, and the look in progress at each order, by the order's id.
+   */
   readonly #kindsUnderWay = new Set<OrderKind>();
   readonly #looking = new Map<string, Promise<void>>();
   /**
-   * For each loss (order and leg) the block from which to search next. The loss that was checked longest ago comes
-   * first.
+   * For each loss, by order id and leg number, the block at which the next search for a repayment begins. The loss
+   * that was checked longest ago comes first.
    */
   readonly #nextBlocks = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
@@ -98,14 +120,14 @@ export class Recovery {
 
   constructor(private readonly deps: RecoveryDeps) {}
 
-  /** Checks every order that is not closed, due or not. */
+  /** Checks every order that is not closed, also those whose next look is not due yet. */
   async look(): Promise<void> {
     await this.#catchUp();
     await Promise.all(KINDS.map((kind) => this.#lookAtKind(kind, true)));
   }
 
   /**
-   * Checks the orders that are due. A kind whose last turn is still in progress is skipped.
+   * Checks the orders that are due. A kind of orders that an earlier turn is still checking is skipped.
    * @param pace factor of the pauses in {@link KINDS}
    */
   async turn(pace = 1): Promise<void> {
@@ -115,8 +137,8 @@ export class Recovery {
   }
 
   /**
-   * Reads new steps and starts cancellations beside everything else: a signed payment is valid for 90 s only, so they
-   * cannot wait.
+   * Reads new steps, and starts the cancellations of payments to sellers without waiting for other work: such a
+   * payment is valid for 90 s only, so its cancellation would soon be too late.
    */
   async #catchUp(): Promise<void> {
     const { orders } = this.deps.buying;
@@ -149,7 +171,7 @@ export class Recovery {
     if (!includesNotDue) this.#kindsUnderWay.delete(kind);
   }
 
-  /** Continues one order and plans its next look. Never rejects. */
+  /** Continues one order and sets the time of its next look. Never rejects. */
   async #lookAt(order: Order, everyMs: number): Promise<void> {
     const { buying, logger, metrics } = this.deps;
     if (this.#isStopped || buying.isActing(order)) return;
@@ -168,13 +190,13 @@ export class Recovery {
     else this.#nextLooks.set(order.id, { at, failures });
   }
 
-  /** Starts nothing more; resolves when the cancellations under way have ended. */
+  /** Starts nothing more; resolves when the running cancellations have ended. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     await this.#cancelling;
   }
 
-  /** Cancels the last payments of abandoned orders, a few at a time. Never rejects. */
+  /** Cancels the last payments to sellers of abandoned orders, {@link CANCELS_AT_ONCE} at a time. Never rejects. */
   async #cancelAbandoned(orders: readonly Order[]): Promise<void> {
     const { buying, logger } = this.deps;
     const abandonedAfterMs = Math.min(ABANDONED_AFTER_MS, buying.orders.staleMs);
@@ -196,8 +218,8 @@ export class Recovery {
   }
 
   /**
-   * Does this process act on the order? Yes for its own orders. An order that its replica has abandoned is taken over first
-   * ({@link OrderLog.adopt}).
+   * Returns whether this process may act on the order: true for its own orders, and for an order that another replica
+   * has abandoned, once this process has taken it over ({@link OrderLog.adopt}).
    */
   async #isOursOrAdopted(order: Order): Promise<boolean> {
     const { orders } = this.deps.buying;
@@ -260,8 +282,8 @@ export class Recovery {
   }
 
   /**
-   * Reads from the chain whether the buyer was charged. If not, sends the same payment again while it is valid; once it has
-   * expired, the order is written off.
+   * Reads from the chain whether the buyer was charged. If not, sends the buyer's payment again while it is valid;
+   * once it has expired, writes the order off.
    */
   async #collectCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
@@ -276,15 +298,19 @@ export class Recovery {
     await buying.settle(order);
   }
 
-  /** May another charge be sent? Not while the payer's balance is that at the last refusal. @throws ChainDown */
+  /**
+   * May another charge be sent? Not after {@link MAX_CHARGE_TXS} transactions, and not while the payer's balance is
+   * unchanged since the last refusal.
+   * @throws ChainDown
+   */
   async #mayCharge(order: Order): Promise<boolean> {
     if (order.sent.length >= MAX_CHARGE_TXS) return false;
     return order.refusedAt === null || (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
   }
 
   /**
-   * Handles a charge that was not final. If it is still on the chain, waits until it is final. If its block vanished,
-   * charges again, or writes the order off once the payment has expired.
+   * Handles a charge that was in a block but not final. If it is still on the chain, waits until it is final. If its
+   * block vanished, charges again, or writes the order off once the payment has expired.
    */
   async #confirmCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
@@ -302,9 +328,12 @@ export class Recovery {
     await buying.settle(order);
   }
 
-  /** For an order that ended without a charge: once its authorization has expired, checks whether it moved money anyway. */
+  /**
+   * For an order that ended without a charge: once the buyer's authorization has expired, checks whether it moved
+   * money anyway.
+   */
   async #checkExpired(order: Order): Promise<void> {
-    // Only we can move money under an escrow's authorization.
+    // Only we can move money under an authorization for escrow, so nobody else can have used it.
     if (order.scheme !== "exact" || order.expired || !AUTHORIZED_STATES.has(order.state)) return;
     if (!(await this.#isChainPast(order.validBefore + NODE_DELAY_S))) return;
     const { buying } = this.deps;
@@ -318,7 +347,10 @@ export class Recovery {
     if (isFinallyExpired(chargeRead, order.validBefore, NODE_DELAY_S)) await orders.step(order, { state: "expired" });
   }
 
-  /** Is the newest block later than this time (unix seconds)? Only a hint when to read the chain. @throws ChainDown */
+  /**
+   * Is the newest block later than this time (unix seconds)? Used only to avoid reading the chain too early.
+   * @throws ChainDown
+   */
   async #isChainPast(time: number): Promise<boolean> {
     return (await this.deps.rail.head()).time > time;
   }
@@ -365,7 +397,7 @@ export class Recovery {
       ...{ amount, from: wallet.address.toLowerCase(), transfer: { ...transfer }, nonce },
       ...{ valid_before: Number(validBefore), since_block: blockNumber },
     });
-    // The reply is not trusted: the next look reads the chain.
+    // The reply is not trusted: the next look reads from the chain whether the refund was sent.
     await authorizations.submitTransfer(transfer);
   }
 
@@ -373,8 +405,8 @@ export class Recovery {
   async #resolveFates(order: Order): Promise<void> {
     const { rail, buying } = this.deps;
     for (const leg of order.legs.filter(({ fate }) => fate === "unknown")) {
-      // The call is in progress, so the seller may take the money at any moment; read the chain only after the payment
-      // expires.
+      // While the call is in progress the seller may take the money at any moment, so the chain is read only after
+      // the payment has expired.
       if (order.state === "seller_intent" && !(await this.#isChainPast(leg.validBefore))) continue;
       const transferRead = await rail.settlementOf({ from: leg.wallet, nonce: leg.nonce, sinceBlock: leg.sinceBlock });
       const { value: settlement } = transferRead;
@@ -399,9 +431,10 @@ export class Recovery {
   }
 
   /**
-   * Looks for losses that sellers paid back. A Transfer of at least the price from the seller's address to the wallet that
-   * paid the seller pays back one loss. Each call checks the few losses that were checked longest ago, from the block after
-   * the last one read. Losses that a buyer or we caused are skipped, since no seller sends those back.
+   * Looks for losses (payments for answers that failed) that sellers paid back. A Transfer of at least the price,
+   * from the seller's address to the wallet that paid the seller, pays back one loss. Each call checks the {@link
+   * LOSSES_PER_ROUND} losses that were checked longest ago, from the block after the last one that was read for them.
+   * Losses that a buyer or we caused are skipped, since no seller sends those back.
    */
   async recoverLosses(): Promise<void> {
     const { orders } = this.deps.buying;
@@ -427,7 +460,7 @@ export class Recovery {
     const { buying, rail } = this.deps;
     const { table } = buying.orders;
     const sinceBlock = this.#nextBlocks.get(key) ?? leg.sinceBlock;
-    // Move this loss to the end, even if the look fails, so that all other losses come before it next time.
+    // Move this loss to the end, even if the search fails, so that all other losses come before it next time.
     this.#nextBlocks.delete(key);
     this.#nextBlocks.set(key, sinceBlock);
     const transfersRead = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
@@ -445,7 +478,7 @@ export class Recovery {
   }
 }
 
-/** Does the seller of this leg have money of ours that it should send back? */
+/** Does the seller of this leg (payment to a seller) have money of ours that it should send back? */
 const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
   fate === "paid" && recovered === null && checked?.pass === false && checked.fault === "seller";
 
@@ -459,10 +492,13 @@ export interface RunningRecovery {
   stop(): Promise<void>;
 }
 
-/** Pauses between two turns, and between two looks at losses. */
+/** Pauses between two turns, and between two searches for repaid losses. */
 const TURN_INTERVAL_MS = 1_000;
 const LOSSES_INTERVAL_MS = 300_000;
-/** Most turns in progress at the same time: one for each kind, and one that begins. */
+/**
+ * Most turns in progress at the same time: for each kind of orders one turn may be checking it, and one more may
+ * begin.
+ */
 const MAX_TURNS = KINDS.length + 1;
 
 /** Runs turns of recovery, in real time, until stopped; a turn that fails is logged, and the next one tries again. */
@@ -473,7 +509,7 @@ export function startRecovery(
 ): RunningRecovery {
   const logFailures = (work: () => Promise<void>) => () =>
     work().catch((error: unknown) => logger.warn({ err: error }, "orders could not be looked at; it is tried again"));
-  // Turns overlap, so that a slow kind in one turn does not delay the charges of the next turn.
+  // Turns overlap, so that slow checks of one kind of orders do not delay the charges of another kind.
   const turns = new Set<Promise<void>>();
   let onTurnEnd: (error: unknown) => void = () => undefined;
   const runTurn = async () => {

@@ -33,11 +33,11 @@ import type { NewStep } from "./order-log.ts";
 /** A buyer's request, to be sent to a seller. */
 export interface CallRequest extends Pick<BoughtRequest, "url" | "method" | "headers" | "sha256"> {
   body: Uint8Array | null;
-  /** Set for a tool of an MCP server, which is called in a session; the body is then its arguments. */
+  /** Set for a tool of an MCP server, which is called in an MCP session; the body then holds the tool's arguments. */
   tool?: ToolCall;
 }
 
-/** The price and terms of a seller's 402 response to one request. */
+/** The price and terms of a seller's 402 to one request, and what is needed to pay it and to check the answer. */
 export interface SellerQuote {
   cap: string;
   request: CallRequest;
@@ -45,14 +45,14 @@ export interface SellerQuote {
   payTo: string;
   entry: PayableEntry;
   context: SignContext;
-  /** What the answer is compared with. An unusable schema is left out. */
+  /** The values with which the answer is compared. A schema that cannot be used is left out. */
   want: Expectation;
   /**
    * JSON Schema of the request, as the seller declares it; absent: it declares none. The request is not validated
    * against it.
    */
   inputSchema?: unknown;
-  /** Has the endpoint a letter? All sellers without one share a day's cap. */
+  /** Has the endpoint a letter (a grade)? All sellers without one share one daily limit on losses. */
   lettered: boolean;
 }
 
@@ -61,16 +61,16 @@ export interface NoQuote {
   says: string;
   /** True: the cause is on our side, and the buyer may try again. */
   ours?: true;
-  /** True: the seller named its terms, and they are none that we pay. Asking again brings the same. */
+  /** True: the seller named its terms, and we pay none of them. Another request would not change that. */
   unsold?: true;
 }
 
 /** What a seller sent after it was paid, evaluated. */
 export interface SellerAnswer {
   evaluation: Evaluation;
-  /** Did it pass all of our checks, and what its buyer expects? */
+  /** Did the answer pass all of our checks and meet its buyer's own expectation? */
   pass: boolean;
-  /** True: the answer passed all of our checks and failed the buyer's own expectations. */
+  /** True: the answer passed all of our checks and failed only the buyer's own expectation. */
   unmet: boolean;
   contentType: string | null;
   bytes: Uint8Array;
@@ -80,35 +80,40 @@ export interface SellerAnswer {
 export interface SellerTools extends ProbeDeps {
   rail: Rail;
   /**
-   * Returns the wallet that sellers are paid from. @param need what is to be signed with it @throws NoWallet, ChainDown
+   * Returns the wallet from which sellers are paid.
+   * @param need the payment that is to be signed with it
+   * @throws NoWallet, ChainDown
    */
   float(need?: PaymentNeed): Promise<Wallet>;
-  /** Sources of right answers; absent: only right answers that can be computed are known. */
+  /** Sources of right answers to buyers' inputs; absent: only right answers that can be computed are known. */
   truths?: TruthParts;
 }
 
-/** The endpoint of a quote, with what the public record holds about it. */
+/** The endpoint from which a price is requested, with facts from our public record. */
 export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
-  /** URL and method of the endpoint's listing; absent: those of the request. */
+  /** Url and method under which the endpoint is listed; absent: those of the request. */
   url?: string;
   method?: BoughtRequest["method"];
   tool?: string | null;
   listedClass?: string | undefined;
-  /** Were its answers scored by questions of ours? Absent: no. */
+  /**
+   * Were the endpoint's answers to questions of ours scored before? Until then our own mapping of it to a class is
+   * not used. Absent: no.
+   */
   scored?: boolean;
 }
 
-/** Longest JSON Schema that an answer is validated against, characters. */
+/** Longest JSON Schema that is used to validate an answer, characters. */
 const MAX_SCHEMA_CHARS = 100_000;
-/** Most characters of a signed payment header, not counting the members of the seller's 402 that it echoes. */
+/** Most characters of a signed payment header without the parts of the seller's 402 that the header repeats. */
 const MAX_SIGNED_WITHOUT_ECHO = 2_048;
 /**
- * Longest validity of our payment to a seller, chain seconds. Until it expires, a seller that gave no answer can still
- * take the money.
+ * Longest validity of our payment to a seller, chain seconds. It is short, since a seller that gave no answer can
+ * take the money until then.
  */
 const SELLER_VALIDITY_S = 90;
 
-/** Longest text of a seller's server that is passed on to a buyer, characters. */
+/** Longest text from a seller's server that is passed on to a buyer, characters. */
 const MAX_SAYS_CHARS = 500;
 
 const toProbeRequest = ({ body, ...request }: CallRequest): Request => ({
@@ -116,14 +121,14 @@ const toProbeRequest = ({ body, ...request }: CallRequest): Request => ({
   ...(body === null ? {} : { body }),
 });
 
-/** Converts a request to its form in the log: hash and size in place of the body. */
+/** Converts a request to the form in which the log holds it, with hash and size in place of the body. */
 const toStepRequest = ({ body, tool, ...request }: CallRequest): BoughtRequest => ({
   ...request,
   ...(tool ? { tool: tool.name } : {}),
   ...(body === null || body.length === 0 ? {} : { body_sha256: sha256hex(body), body_bytes: body.length }),
 });
 
-/** Returns the seller's JSON Schema; undefined if it is too long or an answer cannot be validated against it. */
+/** Returns the seller's JSON Schema; undefined if it is too long or cannot be used for validation. */
 async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unknown): Promise<unknown> {
   const text = schema === undefined ? undefined : JSON.stringify(schema);
   if (text === undefined || text.length > MAX_SCHEMA_CHARS) return undefined;
@@ -147,8 +152,8 @@ export const noOfferText = (network: string): string =>
   `Sellers are paid on ${network} here, and its newest 402 has no offer there that we can pay.`;
 
 /**
- * Asks the seller for its price of this request by one handshake, which is not recorded. Does not throw, whatever the
- * seller sends.
+ * Sends the request to the seller without payment, to get the price from its 402. Nothing is recorded. Does not
+ * throw, whatever the seller sends.
  */
 export async function askForQuote(
   tools: ProbeDeps & Pick<SellerTools, "truths">,
@@ -159,7 +164,7 @@ export async function askForQuote(
   const probeTools = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
   const { read, body } = await probe(probeTools, toProbeRequest(request), null, clock);
   if (body.state !== "asked") {
-    // For an MCP tool the status is made up by us, so the server's own message is passed on.
+    // An MCP tool's answer has no HTTP status of its own, so the server's message is passed on.
     const status = request.tool ? (body.says ?? "") : body.status === null ? "" : `status ${body.status}`;
     const statusText = body.state === "status" && status !== "" ? ` (${status.slice(0, MAX_SAYS_CHARS)})` : "";
     return { says: `The seller ${STATE_WORDS[body.state]}${statusText}.` };
@@ -187,8 +192,8 @@ export async function askForQuote(
 const TRUTH_SOURCE_DOWN = { says: "The right answer for this input cannot be looked up now.", ours: true } as const;
 
 /**
- * Finds the known right answer to this request; null if its input determines none; `unknown` if a source of right
- * answers cannot be reached.
+ * Finds the right answer to this request; null if the request's input does not determine one that we can know;
+ * `unknown` if a source of right answers cannot be reached.
  */
 async function lookUpKnownAnswer(
   { truths }: Pick<SellerTools, "truths">,
@@ -204,7 +209,8 @@ async function lookUpKnownAnswer(
 const ECHO_TOO_LONG = { says: "The seller wants more echoed in the payment than is kept." };
 
 /**
- * Returns how many base64 characters of a payment header echo members of the seller's 402, as x402 v2 and mpp require.
+ * Returns how many base64 characters of a payment header repeat parts of the seller's 402, as x402 version 2 and mpp
+ * require.
  */
 function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource, extensions }: SignContext): number {
   if (challenge === undefined && x402Version === 1) return 0;
@@ -213,9 +219,9 @@ function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource,
 }
 
 /**
- * Signs the payment of one leg (one payment to one seller) and returns the step that holds it. The payment is not sent; the
- * caller stores the request's body.
- * @returns NoQuote when the seller's terms cannot be signed or the chain cannot be reached; nothing was done then
+ * Signs a leg (one payment to one seller for an order) and returns the order's step that holds the payment. The
+ * payment is not sent yet. The caller stores the request's body.
+ * @returns NoQuote when the payment cannot be signed now or the chain cannot be reached; nothing was done then
  */
 export async function signIntent(
   tools: SellerTools,
@@ -227,7 +233,8 @@ export async function signIntent(
   try {
     const { network, asset, amountAtomic } = entry;
     const wallet = await tools.float({ network, asset, amountAtomic });
-    // Read before signing, so that the later search for the Transfer starts at a block before it.
+    // The newest block is read before signing, so that the later search for the payment's Transfer begins at an
+    // earlier block.
     const head = await tools.rail.head();
     const boundedEntry = { ...entry, maxTimeoutSeconds: Math.min(entry.maxTimeoutSeconds, SELLER_VALIDITY_S) };
     const signed = await tools.rail.sign(boundedEntry, wallet, quote.context);
@@ -258,15 +265,16 @@ export async function signIntent(
   }
 }
 
-/** Converts a known answer to its form in the log, which leaves out the input: the input is the request. */
+/** Converts a known answer to the form in which the log holds it, without the input, which the request contains. */
 const toStepKnown = ({ class: name, variant, truth, answer }: KnownAnswer) => ({ class: name, variant, truth, answer });
 
 const toStepSchema = (schema: unknown): { schema_sha256?: string } =>
   schema === undefined ? {} : { schema_sha256: sha256hex(JSON.stringify(schema)) };
 
 /**
- * Sends the payment of a durable intent and reads the answer, to its end or until the deadline.
- * @param quote the quote that this process made the intent from: request body and schema are not in the log
+ * Sends the request with the signed payment of a step that is in the log, and reads the answer to its end or until
+ * the deadline.
+ * @param quote the quote from which this process made the step; request body and schema are not in the log
  */
 export async function sendLeg(
   tools: ProbeDeps,
@@ -278,17 +286,18 @@ export async function sendLeg(
   const payment = { header, value };
   const paymentTools = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
   const { result } = await exchange(paymentTools, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
-  // From an MCP tool the buyer gets the result alone, so the result is hashed, and not the message that carried it.
+  // From an MCP tool the buyer gets the result alone, so the result is hashed and not the JSON-RPC message around it.
   const { raw: _, ...resultWithoutRaw } = result;
   const answer = await evaluateAnswer(tools, resultWithoutRaw, want, expect);
-  // The buyer was promised the schema check. If validation was stopped before it ended, the answer does not pass.
+  // The buyer was promised that the answer is validated against the schema. If that was not finished, the answer does
+  // not pass.
   const isSchemaUntried = strongestCheckOf(want) === "schema" && answer.evaluation.schema_ok === null;
   return isSchemaUntried ? { ...answer, pass: false, unmet: false } : answer;
 }
 
 /**
- * Evaluates an answer in the reader thread, which can be stopped. An answer that takes more than the thread's time or
- * memory does not pass.
+ * Evaluates an answer in a separate thread, which is stopped when it takes too much time or memory. Then the answer
+ * counts as no JSON, and no schema is checked.
  */
 export async function evaluateAnswer(
   { reader }: Pick<ProbeDeps, "reader">,

@@ -3,26 +3,36 @@ import { platformOf } from "../record/url.ts";
 import { faultOf, isEnded, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
- * What one order adds to one of the sums that the caps limit: the sum's name, and an amount in micro-units or a count.
- * An order in progress adds the money at risk to the sums of its buyer and its seller. An order that ended with a loss
- * adds the loss only to the sums of the buyer or seller that caused it.
+ * What one order (a call that a buyer buys through us) adds to one of the sums that the caps (caps.ts) limit: the
+ * sum's name, and an amount in millionths of a dollar, or a count. An order in progress adds the money at risk to the
+ * sums of its buyer and its seller. An order that ended with a loss adds the loss only to the sums of the buyer or
+ * seller that caused it.
  */
 export type Stake = readonly [sum: string, amount: bigint];
 
-/** Names of the sums. `who` is a payer or a client network, `where` an address, a platform or an endpoint of a seller. */
+/**
+ * Names of the sums. `who`: a payer or a client network; `where`: an address, a platform (domain) or an endpoint of a
+ * seller.
+ */
 export const SUM = {
-  /** At risk for calls in progress that are paid after delivery: of one buyer, and of all buyers without credit. */
+  /**
+   * Money at risk for orders in progress that are paid after delivery: of one buyer or network, and of all orders
+   * without credit.
+   */
   open: (who: string) => `open ${who}`,
   openInAll: "open",
-  /** At risk for a payer's orders that its paid fees cover (its credit). */
+  /** Money at risk for orders on credit, that is, covered by the fees that their payer has paid before. */
   onCredit: (payer: string) => `credit ${payer}`,
-  /** What a payer's wallet has to cover: the totals of its orders that are not charged yet. */
+  /** What a payer's wallet has to cover: the total prices of the payer's orders that are not charged yet. */
   due: (payer: string) => `due ${payer}`,
-  /** The part of `due` whose charge is being sent. */
+  /** The part of `due` that belongs to orders whose charge is being sent. */
   settling: (payer: string) => `settling ${payer}`,
-  /** Paid to a seller whose answer has not passed, or not yet. */
+  /** Payments in orders in progress to a seller whose answer has not passed, or not yet. */
   out: (where: string) => `out ${where}`,
-  /** Lost in a UTC day: through one buyer or seller; and in all, through buyers without credit and our own faults. */
+  /**
+   * Money lost in a UTC day: through one buyer or seller; and in all orders without credit, through their buyers and
+   * our own faults.
+   */
   lost: (day: string, who: string) => `lost ${day} ${who}`,
   lostInAll: (day: string) => `lost ${day}`,
   /** Fees that a payer has paid, and amounts that it left unpaid, over all known orders. */
@@ -30,16 +40,20 @@ export const SUM = {
   unpaid: (payer: string) => `unpaid ${payer}`,
   /** Number of losses that the seller with this address caused and has not paid back. */
   owes: (payTo: string) => `owes ${payTo}`,
-  /** On a UTC day: failed transactions that we sent, and bytes that we store for calls that were not charged. */
+  /**
+   * For the orders of a UTC day: failed transactions that we sent, and bytes that we store for orders that are not
+   * charged.
+   */
   wasted: (day: string, who: string) => `wasted ${day} ${who}`,
   bytes: (day: string, who: string) => `bytes ${day} ${who}`,
 } as const;
 
-/** Name of the sums that count all sellers whose endpoint had no grade (letter) when they were paid. */
+/** Stands for `where` in the sums over all sellers whose endpoint had no letter (grade) when they were paid. */
 export const UNLETTERED = "unlettered";
 
 /**
- * Returns the names under which an order's buyer is counted in the sums: its wallet, then its client network, if known.
+ * Returns the names under which an order's buyer is counted in the sums: that of the wallet, then that of the client
+ * network, if known.
  */
 export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">): string[] => [
   `payer ${payer}`,
@@ -48,7 +62,7 @@ export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">)
 
 /**
  * Returns the names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so
- * all of them count as the platform.
+ * all of them are counted together, as the platform.
  */
 export const sellerNamesOf = (seller: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
   `payTo ${seller.payTo.toLowerCase()}`,
@@ -58,7 +72,8 @@ export const sellerNamesOf = (seller: { payTo: string; url: string; cap: string;
 ];
 
 /**
- * Returns what an order in progress risks with its buyer. An order in escrow risks nothing, since its money is held.
+ * Returns what an order in progress risks with its buyer. An order with escrow risks nothing, since the buyer's money
+ * is held.
  */
 export function buyerStakesOf(
   buyer: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
@@ -72,12 +87,13 @@ export function buyerStakesOf(
   ];
 }
 
-/** Returns what an order risks with a seller that is paid, until its answer has passed. */
+/** Returns what an order risks with a seller that is paid, until the seller's answer has passed. */
 export const sellerStakesOf = (seller: Parameters<typeof sellerNamesOf>[0], micro: bigint): Stake[] =>
   sellerNamesOf(seller).map((where): Stake => [SUM.out(where), micro]);
 
 /**
- * Returns what we lose if the buyer does not pay, micro-units: the seller's price, or the whole price of our own work.
+ * Returns what we lose if the buyer does not pay, millionths of a dollar: the seller's price, or the whole price of
+ * our own operation.
  */
 export const stakeOf = ({ own, quote }: Pick<Order, "own" | "quote">): bigint =>
   parseMoney(own ? quote.total : quote.price);
@@ -95,7 +111,10 @@ function stakesUnderWay(order: Order): Stake[] {
   ];
 }
 
-/** Returns the loss of a leg that no buyer pays for, as additions to the sums of the side that caused it. */
+/**
+ * Returns the loss of a leg (payment to a seller) for which no buyer pays, as additions to the sums of the buyer or
+ * seller that caused it.
+ */
 function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);
   const fault = faultOf(order, leg);
@@ -115,12 +134,12 @@ const stakesOfBuyerLoss = (order: Order, micro: bigint, day: string): Stake[] =>
 
 function stakesOfEnded(order: Order, day: string): Stake[] {
   if (order.state === "settled") return [[SUM.fees(order.payer), parseMoney(order.quote.fee)]];
-  // Our own work that the buyer could not pay for is a loss too, though no seller has our money.
+  // An operation of our own for which the buyer could not pay is a loss too, though no seller has our money.
   const ownWorkStakes = order.own && order.state === "written_off" ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
   return [...ownWorkStakes, ...unpaidLegs(order).flatMap((leg) => stakesOfLoss(order, leg, day))];
 }
 
-/** Bytes of an order's answers, which are stored as objects outside of the log. */
+/** Returns the bytes of an order's answers, which are stored outside of the log. */
 const answerBytesOf = ({ own, legs }: Order): number =>
   (own?.result?.size ?? 0) + legs.reduce((sum, { result }) => sum + (result?.size ?? 0), 0);
 

@@ -5,43 +5,45 @@ import type { Band, Tier } from "../record/vocabulary.ts";
 import { type Endpoint, keepRawLetters, type Projection, type RawLetter } from "./endpoint.ts";
 
 /**
- * One published card of an endpoint, as the fold of the leaves (fold.ts) keeps it. A leaf is one entry of the public
- * log.
+ * One published card (signed grade) of an endpoint, as the fold of the leaves (fold.ts) keeps it. A leaf is one entry
+ * of the public log. `tier` is the depth of the checks, `band` the published letter, `raw_band` the letter without
+ * the rule that delays a rise; `headline` is true for the card that GET /v1/check shows.
  */
 export interface PublishedCard {
-  /** Log position of its leaf. */
+  /** Log position of the card's leaf. */
   leaf: number;
   tier: Tier;
   band: Band;
   raw_band: Band;
   headline: boolean;
   why: string;
-  /** null where the card has no such member. */
+  /** null if the card has no such member. */
   sample_count: number | null;
-  /** Has the card components? A card without components rests on no measurement (publication.md, Leaves). */
+  /** Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves). */
   measured: boolean;
   /** RFC 8785 text of the signed card. */
   text: string;
 }
 
+/** The letter (`band`) of one tier (depth of the checks). */
 export interface LetterOfTier {
   tier: Tier;
   band: Band;
 }
 
 export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
-  /** Letters of the group of cards before the newest group. */
+  /** Letters of the group of cards before `cards`. A group is what one grading published. */
   previousLetters: readonly LetterOfTier[];
   /** Log position of the last leaf of that older group, -1 when there is none. */
   previousLeaf: number;
-  /** Newest day of an older group that counted toward "once a UTC day", "" for none. */
+  /** Newest day on which an older group used up the one publication of a UTC day, "" for none. */
   previousCountedDay: string;
-  /** UTC day of the newest group, and how far its run had read the log: {topic: next offset}. */
+  /** UTC day of the newest group, and how far its grading had read the event log: {topic: next offset}. */
   day: string;
   positions: Record<string, number>;
 }
 
-/** What the publisher and the auditor keep of an endpoint. */
+/** What publisher and auditor keep of an endpoint's leaves. */
 export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
   // Written as one literal, since V8 stores members that a spread adds outside of the object, which makes each copy slower.
   createEndpoint: (cap) => ({
@@ -80,24 +82,24 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
   }),
 };
 
-/** The card that a check shows, or null before the first. */
+/** The card that GET /v1/check shows, the headline; null before the first. */
 export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards.find((card) => card.headline) ?? null;
 
 /** Kinds of corrections that are published at once, together with the cards that they change. */
 const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);
 
-/** Was a correction or reinstatement published between these two positions? */
+/** Returns whether a correction or reinstatement was published between these two log positions. */
 export const wasCorrectedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
   cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING_KINDS.has(one.kind));
 
-/** Reasons that do not use up the one publication of a day (verification-method.md section 6). */
+/** Reasons for a publication that do not use up the one publication of a UTC day (verification-method.md section 6). */
 const FREE_REASONS: ReadonlySet<PublicationReason | null> = new Set<PublicationReason | null>([
   "first_card",
   "correction",
   "worse_letter",
 ]);
 
-/** Makes card facts for {@link decidePublication} from letters alone: nothing else of an older group decides. */
+/** Makes card facts for {@link decidePublication} from letters alone: of an older group nothing else matters to it. */
 const toCardFacts = (letters: readonly LetterOfTier[]) =>
   letters.map(({ tier, band }) => ({
     card: { tier, band, flags: [], components: null },
@@ -105,7 +107,7 @@ const toCardFacts = (letters: readonly LetterOfTier[]) =>
     headline: false,
   }));
 
-/** Newest UTC day on which a group of cards was published that counts toward "once a UTC day"; "" for none. */
+/** Newest UTC day whose one publication a group of cards has used up; "" for none. */
 export function lastCountedDayOf(cap: PublishedCap): string {
   const firstCard = cap.cards[0];
   if (!firstCard) return "";

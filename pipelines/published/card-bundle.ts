@@ -76,8 +76,8 @@ export function sourceOf(name: string, { checkpoint, keys }: CardBundle): Source
 
 /**
  * Proves a bundle against its checkpoint: the leaf is in the tree, it is a grade of this endpoint, and its card was
- * signed by a cards key of the bundle that was valid then.
- * @param head the bundle's checkpoint after its signatures were verified
+ * signed by a cards key of the bundle that was valid when the card was computed.
+ * @param head the bundle's checkpoint, whose signatures the caller has verified
  * @returns the proven leaf
  * @throws Unproven, which names the first part that is wrong
  */

@@ -7,14 +7,17 @@ export type ListingFacts = Pick<
   "capability_id" | "url" | "method" | "tool" | "class" | "description" | "seller_controlled" | "defects" | "offers"
 >;
 
-/** A raw headline letter, as a leaf published it. */
+/**
+ * The letter of a headline (main) card in a grade leaf, without the hold: that rule delays a rise until 14 clean days
+ * passed.
+ */
 export interface RawLetter {
   leaf: number;
   day: string;
   band: Band;
   /**
-   * Time of the oldest row that the letter rests on; "" if the card does not name it: then any correction may concern
-   * it.
+   * Time of the oldest row from which the letter was computed. "" if the card does not name it; then any correction
+   * may affect the letter.
    */
   windowStart: string;
   computedAt: string;
@@ -33,15 +36,15 @@ export interface Endpoint<Card = unknown, Letter = unknown> {
   cap: string;
   /** The newest listing, null before the first. A delisting does not remove it. */
   listing: ListingFacts | null;
-  /** Is the endpoint in the market index? True after a listing, until a delisting. */
+  /** Whether the endpoint is in the market index: true after a listing leaf, until a delisting leaf. */
   listed: boolean;
-  /** Cards of the newest run that published any, deepest tier first. */
+  /** Cards of the newest run (grading) that published any, from the deepest tier (depth of checks) on. */
   cards: readonly Card[];
-  /** Moment of that run (RFC 3339), "" before the first. */
+  /** Time of that run (RFC 3339), "" before the first. */
   computedAt: string;
   /** Position of the newest card, -1 before the first. */
   cardLeaf: number;
-  /** Headline letters in log order, as many as the projection keeps. */
+  /** Letters of headline cards in log order, as many as the projection keeps. */
   letters: readonly Letter[];
   /** Corrections, disputes and reinstatements in log order. */
   corrections: readonly PublishedCorrection[];
@@ -53,16 +56,16 @@ export interface Projection<E extends Endpoint> {
   createEndpoint(cap: string): E;
   /** @param bytes the leaf in RFC 8785 form, where the caller has it */
   card(leaf: GradeLeaf, bytes: Buffer | undefined): E["cards"][number];
-  /** The letters to keep after this leaf, whose card is a headline. */
+  /** Returns the letters to keep after this leaf, whose card is a headline. */
   letters(before: E["letters"], leaf: GradeLeaf): E["letters"];
-  /** Members that change, beside the cards, with the first card of a run (one grading of the endpoint). */
+  /** Returns the members besides the cards that change with the first card of a run (one grading of the endpoint). */
   run?(before: E, leaf: GradeLeaf): Partial<E>;
 }
 
 /** One shared empty list saves memory: there are many endpoints, and most have no defects, letters or corrections. */
 const EMPTY_LIST: readonly never[] = Object.freeze([]);
 
-/** The members of {@link Endpoint} before the first leaf. */
+/** Makes an {@link Endpoint} as it is before its first leaf. */
 export const emptyEndpoint = (cap: string): Endpoint<never, never> => ({
   cap,
   listing: null,
@@ -147,12 +150,12 @@ export const toListingFacts = (listing: ListingFacts | ListingLeaf): ListingFact
   offers: listing.offers?.length === 0 ? (EMPTY_LIST as unknown as ListingFacts["offers"]) : listing.offers,
 });
 
-/** Days of letters to keep: a letter rises only after 14 clean days (the hold), plus one day to spare. */
+/** Days of letters to keep: 14 for the hold (a letter rises only after 14 clean days), and one to spare. */
 const HOLD_DAYS = 15;
 
 /**
- * The raw letters to keep after this leaf: those of the days that the hold still considers, and the last letter before
- * them, which was still valid when they began.
+ * Returns the raw letters to keep after this leaf: those of the days that the hold still considers, and the last
+ * letter before them, which was still valid when these days began.
  */
 export function keepRawLetters(before: readonly RawLetter[], leaf: GradeLeaf): readonly RawLetter[] {
   const { index, day, raw_band: band, card } = leaf;

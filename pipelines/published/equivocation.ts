@@ -31,7 +31,7 @@ export type Equivocation = z.infer<typeof Equivocation>;
 
 const noteText = (note: Uint8Array): string => Buffer.from(note).toString("utf8");
 
-/** Makes the file from two notes, the smaller tree first, and the nodes of `prefixProof` where the sizes differ. */
+/** Makes the file from two notes, the smaller tree first, and the nodes of `prefixProof` if the sizes differ. */
 export const makeEquivocation = (
   origin: string,
   keys: readonly NoteKey[],
@@ -47,16 +47,16 @@ export const makeEquivocation = (
 export interface ProvenEquivocation {
   smaller: TreeHead;
   larger: TreeHead;
-  /** Root that the larger tree has at the size of the smaller one; the larger root where the sizes are equal. */
+  /** Root of the first `smaller.size` leaves of the larger tree. With equal sizes this is the larger tree's root. */
   prefixRoot: Uint8Array;
 }
 
 /**
- * Proves an equivocation: the log's key signed both checkpoints, and their roots cannot be of one append-only tree. The
- * proof needs no cosignature, no clock and no network.
- * @param keys verifier keys of the log that the caller trusts; without them those of the file are believed, which shows
- * only that their holder equivocated
- * @throws Unproven, which names the first part that does not hold; Failure `usage` for a malformed key
+ * Proves an equivocation: the log's key signed both checkpoints, and their roots cannot be of one append-only tree.
+ * The proof needs no cosignature, no clock and no network.
+ * @param keys verifier keys of the log that the caller trusts. Without them the keys in the file are used; then the
+ * result only shows that the holder of those keys has equivocated
+ * @throws Unproven, which names the first part that is wrong; Failure `usage` for a malformed key
  */
 export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[]): ProvenEquivocation {
   const { origin } = file;
@@ -77,10 +77,14 @@ export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[])
   return { smaller, larger, prefixRoot: proveContradiction(smaller, larger, nodes) };
 }
 
-/** @returns the root that the larger tree has at the smaller size, which is another than the smaller one's @throws Unproven */
+/**
+ * Checks that the two trees contradict each other.
+ * @returns the root of the first `smaller.size` leaves of the larger tree, which differs from the smaller tree's root
+ * @throws Unproven
+ */
 function proveContradiction(smaller: TreeHead, larger: TreeHead, nodes: readonly Uint8Array[]): Uint8Array {
   if (smaller.size > larger.size) throw new Unproven("smaller", `at most ${larger.size} leaves`, `${smaller.size}`);
-  // A tree without leaves has one root, and every tree begins with it.
+  // All logs have the same root without leaves, and every tree begins with that empty tree, so it contradicts nothing.
   if (smaller.size === 0) throw new Unproven("smaller", "at least one leaf", "none");
   const isEqualSize = smaller.size === larger.size;
   if (isEqualSize && nodes.length > 0) throw new Unproven("proof", "no nodes for equal sizes", `${nodes.length}`);
@@ -94,10 +98,13 @@ function proveContradiction(smaller: TreeHead, larger: TreeHead, nodes: readonly
   return prefix;
 }
 
-/** The checkpoint in a note, unverified. @throws BadNote */
+/** Returns the size, root and origin in a note without verifying its signatures. @throws BadNote */
 export const headOfNote = (note: Uint8Array): TreeHead => parseBody(parseNote(note).text);
 
-/** Reads the form of a file. @throws Failure `unreadable` naming the member */
+/**
+ * Checks that a value has the form of an equivocation file.
+ * @throws Failure `unreadable` naming the first wrong member
+ */
 export function readEquivocation(value: unknown): Equivocation {
   const { data, error } = Equivocation.safeParse(value);
   if (data) return data;

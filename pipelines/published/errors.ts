@@ -6,7 +6,7 @@ import type { Leaf } from "../record/leaf.ts";
  * Bytes of the tree that do not lead to the root are `Tampered` (infra/tree/tiles.ts), as everywhere in the record.
  */
 
-/** The source shows fewer leaves than were proven before: an old copy, or a history that was cut. */
+/** The source shows fewer leaves than were proven before: it has an old copy, or its history was cut. */
 export class Rollback extends Failure {
   constructor(had: number, got: number) {
     super("rollback", `rollback: the source shows ${got} leaves, ${had} were proven before`);
@@ -45,7 +45,7 @@ export class Unproven extends Failure {
   }
 }
 
-/** A signature cannot be verified, since the keys document of its position is broken or missing. */
+/** A signature cannot be verified, since the keys document that is valid at its log position is broken or missing. */
 export class KeysUnread extends Unproven {
   constructor(what: string) {
     super(what, "a signature", "its keys document could not be read");
@@ -60,7 +60,7 @@ export class Oversized extends Failure {
   }
 }
 
-/** The source gave no usable answer after all retries. */
+/** The source gave no usable answer in any of the attempts. */
 export class SourceDown extends Failure {
   constructor(source: string, key: string, why: string) {
     super("failed", `${source} does not give ${key}: ${why}`, { retriable: true });

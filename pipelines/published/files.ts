@@ -49,8 +49,8 @@ export interface NamedFile {
 export type EvidenceFile = EvidenceLeaf & NamedFile;
 
 /**
- * The file that a leaf names, or null for a day without a file. @throws Unproven when the leaf's members contradict
- * each other
+ * The file that an evidence leaf names, or null for a day without a file.
+ * @throws Unproven when the leaf's members contradict each other
  */
 export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   const { index, day, holds, bucket, key, sha256, bytes, unpacked_sha256, unpacked_bytes } = leaf;
@@ -88,8 +88,8 @@ const LARGE_BYTES = 1024 * 1024;
 
 /**
  * Fetches the packed bytes of a file and checks their length and hash.
- * @param parts folder in which a large file is kept while it is incomplete; if the kept part is wrong, the file is
- * fetched anew
+ * @param parts folder that keeps a large file while it is incomplete. If a file that was continued from there is
+ * wrong, it is fetched anew once
  * @throws MissingObject, Unproven, Oversized, SourceDown
  */
 export async function fetchFile(
@@ -135,7 +135,10 @@ export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (li
   }
 }
 
-/** Request or answer of a published bought call: hash and length of its unpacked bytes, as an evidence line names them. */
+/**
+ * Request or answer of a call that a buyer published: hash and length of its unpacked bytes, as an evidence line
+ * names them.
+ */
 export interface NamedCall {
   sha256: string;
   bytes: number;
@@ -146,8 +149,8 @@ const SHA256 = /^[0-9a-f]{64}$/;
 const PUBLISHED_CALL_MARK = Buffer.from('"kind":2');
 
 /**
- * The objects under `call/` that a line of an evidence file names: for a published call its request, and its answer if one
- * came; for any other line none.
+ * The objects under `call/` that a line of an evidence file names: for a published call its request, and its answer
+ * if the line names one; for any other line none.
  */
 export function publishedCallsOf(line: Buffer): NamedCall[] {
   if (!line.includes(PUBLISHED_CALL_MARK)) return [];

@@ -31,13 +31,13 @@ export const toNewestIndex = ({ tree_size, key, index: leaf, table }: IndexLeaf)
 });
 
 /**
- * The state of everything published, computed only from the leaves of the log in order. Publisher and auditor therefore get
- * the same state from the same log. It is kept in memory.
+ * The state of everything published, computed only from the leaves (entries of the log) in order. Publisher and
+ * auditor therefore get the same state from the same log. It is kept in memory.
  */
 export class PublishedFold {
   /** Number of leaves applied, which is the index of the next leaf. */
   size = 0;
-  /** Next `seq` of each kind. */
+  /** Next `seq` of each kind of leaf: leaves are also numbered within their kind. */
   readonly nextSeq = new Map<string, number>();
   readonly caps = new Map<string, PublishedCap>();
   /** By UTC day: the hash of the schedule's secret salt, and the salt once a later leaf has revealed it. */
@@ -50,10 +50,10 @@ export class PublishedFold {
   /** Hashes of receipts, each once. */
   readonly receipts = new CommitmentFold();
   readonly relatedParties = new RelatedPartiesFold();
-  /** `at` of the newest leaf, "" before the first. */
+  /** Time (`at`) of the newest leaf, "" before the first. */
   newest = "";
   readonly #listeners = new Set<(cap: string) => void>();
-  /** How many leaves were skipped, and how many of them before the newest leaf of each kind. */
+  /** Number of leaves that were skipped, and how many of these were skipped before the newest leaf of each kind. */
   #skippedLeaves = 0;
   readonly #skippedWhenSeen = new Map<string, number>();
 
@@ -104,15 +104,15 @@ export class PublishedFold {
     }
   }
 
-  /** Skips leaves that cannot be read any more. Only an auditor does this; its state is incomplete from then on. */
+  /** Skips leaves that cannot be read any more. Only an auditor does this; the state is incomplete afterwards. */
   skip(count: number): void {
     this.size += count;
     this.#skippedLeaves += count;
   }
 
   /**
-   * Applies the reader's leaves from `size` on. After an error the leaves before it stay applied. @throws as the reader
-   * does
+   * Applies the reader's leaves from `size` on. After an error the leaves before it stay applied.
+   * @throws what the reader throws
    */
   async readNewLeaves(reader: Pick<RecordReader, "leaves">): Promise<void> {
     for await (const { leaf, bytes } of reader.leaves(this.size)) this.apply(leaf, bytes);
@@ -138,28 +138,28 @@ export class PublishedFold {
 }
 
 /**
- * The basis of a published headline: the time of its run (RFC 3339), and how far the run had read the log: {topic: next
- * offset}.
+ * The input of a published headline card: the time of its grading (RFC 3339), and how far that had read the event
+ * log: {topic: next offset}.
  */
 export interface HeadlineBasis {
   at: string;
   read: Readonly<Record<string, number>>;
 }
 
-/** The basis of an endpoint's published headline; undefined for an endpoint without a headline. */
+/** Returns the input of an endpoint's published headline card; undefined for an endpoint without one. */
 export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis | undefined {
   const published = fold.caps.get(cap);
   return published && headlineOf(published) ? { at: published.computedAt, read: published.positions } : undefined;
 }
 
 /**
- * Hashes of the published commitments (or receipts); each is published once. A hash takes about 80 bytes of memory, as
- * a string of its 32 bytes. Hashes are never dropped, since a record may reach the log late.
+ * Hashes of the published commitments (or receipts), each of which is published once. A hash takes about 80 bytes of
+ * memory, as a string of its 32 bytes. Hashes are never dropped, since a late record could then be published twice.
  */
 export class CommitmentFold {
   readonly #hashes = new Set<string>();
 
-  /** @returns false when it was there already */
+  /** @returns false when the hash was added before */
   add({ sha256 }: Pick<CommitmentLeaf | ReceiptLeaf, "sha256">): boolean {
     const sizeBefore = this.#hashes.size;
     return this.#hashes.add(packHash(sha256)).size > sizeBefore;
@@ -176,14 +176,23 @@ export class CommitmentFold {
 
 const packHash = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
 
-/** One UTC day of evidence: how often it was closed (its files published), and how far the newest files have read. */
+/**
+ * One UTC day of evidence: how often it was closed (its files published), and how far its files have read the event
+ * log.
+ */
 interface ClosedDay {
   closes: number;
-  /** Bucket -> {topic: next offset} of its newest file. A bucket without a file of this day is absent. */
+  /**
+   * Bucket (a fixed share of the endpoints) -> {topic: next offset} of its newest file. A bucket without a file of
+   * this day is absent.
+   */
   buckets: Map<number, Record<string, number>>;
 }
 
-/** The published evidence, computed from the leaves: which UTC days are closed, and how far each has read the log. */
+/**
+ * The published evidence, computed from the leaves: which UTC days are closed, and how far their files have read the
+ * event log.
+ */
 export class EvidenceFold {
   readonly days = new Map<string, ClosedDay>();
   /** The day that was closed first, "" before that. Later days are closed in order and without a gap. */
@@ -191,15 +200,15 @@ export class EvidenceFold {
   /** Newest day that was closed, "" before the first. */
   newest = "";
   /**
-   * Tables of related parties that cards name and no file holds yet: day -> hash of the table -> first leaf that names
-   * it.
+   * Tables of related parties (payees and domains that took money) that cards name and no file contains yet: day ->
+   * hash of the table -> first leaf that names it.
    */
   readonly relatedParties = new Map<string, Map<string, number>>();
 
   /**
-   * May this day be closed for the first time? It must be the day after `newest`, so that no day is left out, or a day
-   * before the first closed day. Records of such an early day exist when a clock was wrong or the log is older than the
-   * evidence.
+   * Returns whether this day may be closed for the first time. It must be the day after `newest`, so that no day is
+   * left out, or a day before the first closed day. Records of such an early day exist when a clock was wrong or the
+   * log is older than the evidence.
    */
   mayClose(day: string, newest = this.newest): boolean {
     return newest === "" || day === addDays(newest, 1) || day < this.firstDay;
@@ -228,7 +237,7 @@ export class EvidenceFold {
     if (leaf.holds === "kin") this.#removeFiledTables(leaf.day, leaf.below ?? 0);
   }
 
-  /** Removes tables that a new file holds: those that this day's cards below a leaf name. */
+  /** Removes the tables that a new file contains: those that the day's cards below leaf `belowLeaf` name. */
   #removeFiledTables(day: string, belowLeaf: number): void {
     const tables = this.relatedParties.get(day);
     if (!tables) return;
@@ -237,7 +246,7 @@ export class EvidenceFold {
   }
 }
 
-/** Range [first, end) of leaf numbers with grades of one subject and day; other leaves may lie between them. */
+/** Range [first, end) of leaf positions with the grades of one subject and day. Other leaves may lie between them. */
 export interface LeafSpan {
   first: number;
   end: number;
@@ -254,7 +263,7 @@ export class ArchiveFold {
   readonly files = new Map<string, ArchiveLeaf>();
   /** Manifest id of a wrong file -> id of the one that replaced it. */
   readonly superseded = new Map<string, string>();
-  /** Where the grades of each subject and UTC day lie. */
+  /** Range of the grade leaves of each subject and UTC day. */
   readonly #gradeSpans = new Map<string, LeafSpan>();
   /** Endpoints that are tools of an MCP server -> first listing leaf that names the tool. */
   readonly #firstToolListing = new Map<string, number>();
@@ -286,12 +295,12 @@ export class ArchiveFold {
     if (tool !== null && !this.#firstToolListing.has(capability_id)) this.#firstToolListing.set(capability_id, index);
   }
 
-  /** Subject of a grade: that of MCP tools when a listing before it names a tool. */
+  /** Returns the subject of a grade: `mcp_grades` if an earlier listing of its endpoint names an MCP tool. */
   subjectOf({ index, card }: Pick<GradeLeaf, "index" | "card">): "grades" | "mcp_grades" {
     return (this.#firstToolListing.get(card.capability_id) ?? index) < index ? "mcp_grades" : "grades";
   }
 
-  /** Range of leaves with grades of a subject and day that are in no archive file yet; null for none. */
+  /** Returns the range of leaves with grades of a subject and day that are in no archive file yet; null for none. */
   gradesToFile(subject: ArchiveSubject, day: string): LeafSpan | null {
     const span = this.#gradeSpans.get(subjectDayKey(subject, day));
     const filedUpTo = Math.max(0, ...this.filesOf(subject, day).map(({ positions }) => positions.tree?.["0"] ?? 0));

@@ -13,10 +13,10 @@ import type { Source } from "./source.ts";
 
 /**
  * The market index as a pure function of the log: the leaves below `tree_size` determine its bytes.
- * It holds every endpoint that is listed, with the card that a check shows.
+ * It has a line for every listed endpoint, with the card that GET /v1/check shows.
  */
 
-/** Lines that a shard should not exceed on average. */
+/** Most lines of a shard (file of the index) on average. */
 const MAX_MEAN_SHARD_LINES = 256;
 
 /** The text shown for an endpoint without a card (verification-method.md section 8). */
@@ -40,14 +40,17 @@ export const indexMembers = ({ listing, headline }: IndexEntry) => ({
   leaf: headline?.leaf ?? null,
 });
 
-/** Leading bits of sha256(url) that name a shard: the fewest that keep shards at SHARD_LINES on average. */
+/**
+ * Number of leading bits of sha256(url) that select a url's shard: the fewest that keep shards at
+ * MAX_MEAN_SHARD_LINES or less on average.
+ */
 export function shardBits(lines: number): number {
   let bits = 0;
   while (lines / 2 ** bits > MAX_MEAN_SHARD_LINES) bits++;
   return bits;
 }
 
-/** Number of a url's shard among 2^bits. */
+/** Returns the number of a url's shard among 2^bits. */
 export const shardOf = (url: string, bits: number): number =>
   bits === 0 ? 0 : sha256(url).readUInt32BE(0) >>> (32 - bits);
 
@@ -56,7 +59,7 @@ type Headline = Pick<PublishedCard, "leaf" | "band" | "tier" | "sample_count" | 
 /** A listed endpoint at one size of the log. Both members are immutable: later leaves make new objects. */
 export interface IndexEntry {
   listing: ListingFacts;
-  /** The card that its line shows. */
+  /** The card that the index line shows. */
   headline: Headline | null;
 }
 
@@ -64,13 +67,16 @@ export interface IndexEntry {
 export const indexEntryOf = (cap: PublishedCap): IndexEntry | null =>
   cap.listing && cap.listed ? { listing: cap.listing, headline: headlineOf(cap) } : null;
 
-/** RFC 8785 text of the line of one endpoint. The card's text, which is most of it, is taken from the fold as it is. */
+/**
+ * RFC 8785 text of an endpoint's line. The card's text, most of the line, is copied from the fold and not serialized
+ * again.
+ */
 export function lineText(entry: IndexEntry): string {
   const halves = canonicalHalves(indexMembers(entry), "card", { published: true });
   return joinHalves(halves, `"card":${entry.headline?.text ?? "null"}`);
 }
 
-/** Compares by UTF-16 code units, as all sorting in the record does. */
+/** Compares by UTF-16 code units, as everywhere in the record. */
 const compareText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
 /** Sorts the entries of one shard in place, by URL and then by endpoint. */

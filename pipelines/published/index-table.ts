@@ -5,7 +5,7 @@ import { COMPONENTS } from "../record/vocabulary.ts";
 import { type IndexEntry, indexMembers } from "./index-lines.ts";
 import { COLUMN, type Columns, type Row, toDate, toParquetBytes } from "./parquet-table.ts";
 
-/** Figures of a measured component of a card; each is a column. */
+/** Figures of each measured component (part of the score) of a card. Each figure is a column. */
 const FIGURE_NAMES = ["point", "lower", "upper", "n_eff"] as const;
 
 /**

@@ -29,12 +29,12 @@ export interface KeyChain {
   sha256: string;
 }
 
-/** Used in place of the keys of a document that could not be read; verifying with it throws {@link KeysUnread}. */
+/** Stands for the keys of a document that could not be read. Verifying with it throws {@link KeysUnread}. */
 export const UNREADABLE_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
 
-/** Reads our copy of a keys document; null when it is missing or its hash is wrong. */
+/** Reads a keys document from our own store; null when it is missing or its hash is wrong. */
 export async function readKeys(
   store: Pick<Store, "get">,
   { key, sha256 }: Pick<KeysLeaf, "key" | "sha256">,
@@ -45,9 +45,10 @@ export async function readKeys(
 }
 
 /**
- * Checks that a keys document names the document before it and is signed by a key of that document; the first document is
- * signed by its own key.
- * @returns the chain from this document on @throws Unproven
+ * Checks that a keys document names the document before it and is signed by a key of that document. The first
+ * document is signed by a key that it lists itself.
+ * @returns keys and hash of this document, to verify the next one
+ * @throws Unproven
  */
 export function verifyKeysDocument(
   leaf: Pick<KeysLeaf, "n" | "key" | "sha256">,
@@ -74,7 +75,7 @@ export function verifyKeysDocument(
 export function verifyCardSignature(leaf: Pick<GradeLeaf, "index" | "at" | "card">, jwks: Jwks | null): void {
   const { card, index } = leaf;
   if (jwks === UNREADABLE_KEYS) throw new KeysUnread(`card of leaf ${index}`);
-  // The leaf was not validated yet, so the card may be missing.
+  // The leaf may not be validated yet, so the card may be missing.
   const time = String(card?.computed_at ?? leaf.at);
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
   const candidates = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
@@ -95,7 +96,7 @@ export function verifySignature(subject: string, jwks: Jwks | null, object: unkn
   if (!verdict?.ok) throw new Unproven(subject, `a signature valid at ${time}`, verdict?.reason ?? "no keys before it");
 }
 
-/** Cards in one batch. A batch is verified while the next is gathered. */
+/** Cards in one batch. While one batch is verified, the next is collected. */
 const CARDS_PER_BATCH = 64;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
@@ -107,13 +108,13 @@ interface PendingCard {
 
 /**
  * Verifies the signatures of many cards in batches, on Node's thread pool (four threads by default). The signed bytes
- * are cut out of the leaf, which is in RFC 8785 form already. A card for which this fails is verified again by {@link
- * verifyCardSignature}, which decides.
+ * are cut out of the leaf, which is in RFC 8785 form already. A card that fails this fast check is verified again by
+ * {@link verifyCardSignature}, which decides.
  */
 export class CardSignatures {
   #cards: PendingCard[] = [];
   #verifications: Promise<boolean>[] = [];
-  /** The batch before this one. */
+  /** Resolves when the batch before the current one is verified. */
   #previousBatch: Promise<void> = Promise.resolve();
   #firstError: { error: unknown } | null = null;
 
@@ -125,8 +126,9 @@ export class CardSignatures {
   ) {}
 
   /**
-   * Adds the card of a leaf. Waits for the batch before when a batch is full.
-   * @param entry the leaf's bytes @param jwks keys that are valid at the leaf's position
+   * Adds the card of a leaf. When a batch is full, waits until the batch before it is verified.
+   * @param entry the leaf's bytes
+   * @param jwks keys that are valid at the leaf's position
    */
   async add({ index, at, card }: CardLeaf, entry: Buffer, jwks: Jwks | null): Promise<void> {
     const leaf = { index, at, card };

@@ -44,8 +44,8 @@ export interface ProvenSegment {
 }
 
 /**
- * Unpacks segment n and compares its root with the hash in level 2 of the tree. @throws Tampered, which names the
- * segment
+ * Unpacks segment n and compares its root with the hash in level 2 of the tree.
+ * @throws Tampered, which names the segment
  */
 export async function proveSegment(packed: Uint8Array, tiles: TileReader, n: number): Promise<ProvenSegment> {
   const key = segmentKey(n);
@@ -63,12 +63,12 @@ export async function proveSegment(packed: Uint8Array, tiles: TileReader, n: num
   return { entries, hashes };
 }
 
-/** Bytes of a segment whose 65,536 leaves all have the greatest length. */
+/** Unpacked bytes of a segment if all its 65,536 leaves had the greatest length. */
 const MAX_SEGMENT_BYTES = SEGMENT_LEAVES * (MAX_LEAF_BYTES + 1);
 
 /**
- * Unpacks a segment into its 65,536 lines. @throws BadFrame at the first line that is too long, or for another number
- * of lines
+ * Unpacks a segment into its 65,536 lines.
+ * @throws BadFrame at the first line that is too long, or for another number of lines
  */
 async function unpackSegmentLines(packed: Uint8Array): Promise<Buffer[]> {
   const entries: Buffer[] = [];
@@ -85,13 +85,13 @@ async function unpackSegmentLines(packed: Uint8Array): Promise<Buffer[]> {
 
 const LF = Buffer.from("\n");
 
-/** The entries as lines of the feed, each with a newline. */
+/** Joins entries to lines, each followed by a newline, as in a segment. */
 export const toFeedLines = (entries: readonly Buffer[]): Buffer =>
   Buffer.concat(entries.flatMap((entry) => [entry, LF]));
 
 /**
- * Makes segment n, the feed lines below full level-1 tile n, from the entry bundles: 65,536 lines in one zstd frame,
- * one block a bundle. An auditor packs the same bytes and compares them with ours.
+ * Makes segment n from its entry bundles: the 65,536 entries below full tile n of level 1 as lines, in one zstd frame
+ * with one block for each bundle. An auditor makes the same bytes and compares them with ours.
  * @throws MissingObject
  */
 export async function packSegment(publicStore: Store, n: number): Promise<Buffer> {

@@ -11,7 +11,8 @@ export class LineSplitter {
   longest = 0;
 
   /**
-   * @param maxLine bytes; longer lines are counted and not passed to `onLine`, so that no line can fill the memory
+   * @param maxLine longest line that is passed to `onLine`, bytes; longer ones are only counted, so that no line
+   * fills the memory
    * @param onLine called with each line, without its newline; must not keep the buffer, which is reused
    */
   constructor(
@@ -32,7 +33,7 @@ export class LineSplitter {
       this.#unfinishedPieces.push(Buffer.from(chunk.subarray(lineStart)));
   }
 
-  /** Does the text so far end with a newline? */
+  /** Returns whether the text so far ends with a newline. */
   get isWhole(): boolean {
     return this.#unfinishedBytes === 0;
   }
@@ -67,7 +68,7 @@ export interface FrameCallbacks {
   maxLine?: number;
 }
 
-/** Unpacks an untrusted zstd frame of at most `maxBytes` unpacked, in bounded memory. @throws what the callbacks throw */
+/** Unpacks an untrusted zstd frame into at most `maxBytes`, in bounded memory. @throws what the callbacks throw */
 export async function scanFrame(
   packed: Uint8Array,
   maxBytes: number,

@@ -36,7 +36,10 @@ export const OBJECTS = {
   segment: defineKind(String.raw`segment\/\d+\.ndjson\.zst`, ZSTD),
   archiveFile: defineKind(String.raw`archive\/[a-z_]+\/${DAY}\.${SHA16}\.ndjson\.zst`, ZSTD),
   archiveManifest: defineKind(String.raw`archive\/arc_${ID}\.json`, JSON_TYPE),
-  /** A bucket's samples of a day, or the payee and domain tables that its cards name. */
+  /**
+   * Samples of one day and bucket (a fixed share of the endpoints), or the tables of payees and domains that the
+   * day's cards name.
+   */
   evidence: defineKind(String.raw`evidence\/${DAY}\/(?:\d{1,2}|kin)\.${SHA16}\.ndjson\.zst`, ZSTD),
   call: defineKind(String.raw`call\/${SHA256}\.zst`, ZSTD),
   liveTable: defineKind(String.raw`live\/\d+\.\d+\.arrow`, "application/vnd.apache.arrow.file", "public, max-age=3600"),
@@ -84,7 +87,7 @@ export const indexTableKey = (treeSize: number, sha256: string): string =>
 /** Key of an evidence file. It has the hash of the unpacked bytes, since packed bytes differ between zstd versions. */
 export const evidenceKey = (day: string, part: number | "kin", unpackedSha256: string): string =>
   `evidence/${day}/${part}.${unpackedSha256.slice(0, 16)}.ndjson.zst`;
-/** Key of the request or answer of a published bought call, by the hash of its unpacked bytes. */
+/** Key of the request or answer of a call that a buyer published. It has the hash of the unpacked bytes. */
 export const callKey = (sha256: string): string => `call/${sha256}.zst`;
 export const liveKey = (partition: number, n: number): string => `live/${partition}.${n}.arrow`;
 export const historyKey = (bucket: number, n: number): string => `live/history/${bucket}.${n}.arrow`;

@@ -40,19 +40,21 @@ export interface HttpSourceOptions {
   clock: Clock;
   /** Most attempts for one object without progress (default 5), with a pause between two attempts. */
   tries?: number;
-  /** First pause in ms (default 250); it doubles, and each is cut by up to half at random. */
+  /**
+   * First pause in ms (default 250). Each further pause is twice as long; each is shortened by up to half at random.
+   */
   pauseMs?: number;
-  /** Longest answer, ms (default 5 min). */
+  /** Longest time for one answer, ms (default 5 min). */
   answerMs?: number;
 }
 
-/** Longest silence within an answer. */
+/** Longest time within an answer in which no byte arrives, ms. */
 const MAX_SILENCE_MS = 30_000;
 /** Longest time for one object over all attempts, ms, so that a server that sends very slowly is given up. */
 const MAX_OBJECT_MS = 1_800_000;
-/** Longest pause that a server may ask for. */
+/** Longest pause that a server may request, ms. */
 const MAX_PAUSE_MS = 60_000;
-/** A cut answer that brought at least this many bytes counts as progress: attempts are counted from 1 again. */
+/** An answer that was cut after at least this many bytes counts as progress. Then attempts are counted from 1 again. */
 const PROGRESS_BYTES = 64 * 1024;
 
 /** A failure after which the request is tried again: a network error, or a busy server. */
@@ -154,7 +156,7 @@ export class HttpSource implements Source {
     }
   }
 
-  /** Checks status and headers, and sets the sink to the position at which the body begins. */
+  /** Checks status and headers. Restarts the sink unless the body continues what the sink has. */
   async #checkHeaders(
     key: string,
     { statusCode: status, headers }: Dispatcher.ResponseData,
@@ -181,7 +183,7 @@ export class HttpSource implements Source {
   }
 }
 
-/** Bytes of a refusal that are read: S3's are some hundred. */
+/** Most bytes that are read of an answer with status 403. Those of S3 have some hundred. */
 const MAX_REFUSAL_BYTES = 4_096;
 
 /** Reads from an answer whether its key exists. @throws RetryableError for a server that is busy */
@@ -209,14 +211,14 @@ const isBundle = (key: string): boolean => key.startsWith("tile/entries/");
 /** A strong etag; null for a weak one, which does not prove that a range belongs to the same bytes (RFC 9110, 13.1.5). */
 const strongEtagOf = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
 
-/** Refuses an answer that a proxy packed: its bytes are not the stored bytes, so no hash matches them. */
+/** Refuses an answer that a proxy compressed: its bytes are not the stored bytes, so their hash would not match. */
 function checkEncoding(key: string, headers: Headers, createSourceDown: (why: string) => SourceDown): void {
   const encoding = String(headers["content-encoding"] ?? "identity").toLowerCase();
   if (encoding === "identity" || (isBundle(key) && encoding === "gzip")) return;
   throw createSourceDown(`it is sent with content-encoding ${encoding.slice(0, 40)}, not as it is stored`);
 }
 
-/** Is this a fault of our own disk, which is not reported as a fault of the source? */
+/** Returns whether this is a fault of our own disk, which must not be reported as a fault of the source. */
 const isLocalDiskFault = (error: unknown): boolean =>
   ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"].includes((error as NodeJS.ErrnoException | null)?.code ?? "");
 
@@ -237,7 +239,7 @@ async function writeBounded(answer: Dispatcher.ResponseData, key: string, maxByt
 /** Bytes of one ranged read. */
 const RANGE_BYTES = 8 * 1024 * 1024;
 
-/** A bucket (or any store of infra/store) as a source. It is only read. `close` closes the store. */
+/** A bucket (or any store of infra/store) as a source. It is never written to. `close` closes the store. */
 export class StoreSource implements Source {
   readonly #store: Store;
 
@@ -252,7 +254,10 @@ export class StoreSource implements Source {
     return (await this.#withSourceErrors(key, maxBytes, () => this.#store.get(key, { maxBytes })))?.bytes ?? null;
   }
 
-  /** Reads the object in ranges. A range does not name an etag, so the etag is compared after the last range. */
+  /**
+   * Reads the object in ranges. A request for a range cannot name an etag, so the etag is compared after the last
+   * range.
+   */
   async into(key: string, maxBytes: number, sink: Sink): Promise<boolean> {
     return this.#withSourceErrors(key, maxBytes, async () => {
       const info = await this.#store.head(key);
@@ -291,9 +296,10 @@ export class StoreSource implements Source {
 }
 
 /**
- * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link findRecordFolder}).
+ * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link
+ * findRecordFolder}).
  * @param settings returns the credentials of a bucket (stores.public_key_id and so on); called only for a bucket
- * @param patience of an http(s) address
+ * @param patience retries and time limits for an http(s) address
  * @throws Failure `usage` when it is none of them, StoreUnfit for a bucket without credentials
  */
 export async function openSource(

@@ -37,10 +37,10 @@ const dropEmpty = (row: Row): Row =>
   Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null && value !== undefined));
 
 /**
- * Writes rows as Parquet (gzip, parquetjs-lite: no native code, so a mirror without DuckDB can do it). The file gets
- * its name only when it is whole.
- * @param facts key and value metadata of the file
- * @returns rows written
+ * Writes rows as a Parquet file (gzip, by parquetjs-lite, which has no native code, so that a mirror without DuckDB
+ * can do it). The file gets its name only when it is complete.
+ * @param facts key-value metadata of the file
+ * @returns number of rows
  */
 export async function writeParquet(
   path: string,

@@ -14,7 +14,10 @@ import { CHECKPOINT } from "./objects.ts";
  * mirrors and auditors use it; it reads nothing from the private store.
  */
 
-/** A leaf and its position in the log. `bytes` were hashed; `leaf` is their JSON, of any kind that was ever written. */
+/**
+ * A leaf (entry of the log) and its position. `bytes` is what the tree's hash covers, `leaf` their JSON, of any known
+ * or unknown kind.
+ */
 export interface ReadLeaf {
   index: number;
   bytes: Buffer;
@@ -32,7 +35,7 @@ export const isSimulated = ({ extensions }: Pick<Checkpoint, "extensions">): boo
 
 const MAX_CHECKPOINT_BYTES = 64 * 1024;
 
-/** The store's checkpoint, verified; null when nothing was ever published. @throws BadNote */
+/** Reads and verifies the store's checkpoint; null when nothing was ever published. @throws BadNote */
 export async function readCheckpoint(store: Pick<Store, "get">, trust: CheckpointTrust): Promise<Checkpoint | null> {
   const object = await store.get(CHECKPOINT, { maxBytes: MAX_CHECKPOINT_BYTES });
   return object && openCheckpoint(object.bytes, trust);
@@ -63,7 +66,7 @@ export class RecordReader {
     return new RecordReader(head.size, head.root, fetch, await TileReader.open(head.size, head.root, fetch));
   }
 
-  /** Does this tree begin with the leaves of an older proven tree? @throws MissingObject, Tampered */
+  /** Returns whether this tree begins with the leaves of an older proven tree. @throws MissingObject, Tampered */
   async extends(older: { size: number; root: Buffer }): Promise<boolean> {
     if (older.size > this.size) return false;
     if (older.size === 0) return true;
@@ -71,12 +74,12 @@ export class RecordReader {
     return verifyConsistency(older.size, this.size, older.root, this.root, proof);
   }
 
-  /** Entries of bundle n, each proven. @throws MissingObject, Tampered naming the bundle */
+  /** Returns the entries of bundle n, each proven. @throws Tampered naming the bundle, MissingObject */
   async entries(n: number): Promise<Buffer[]> {
     return (await fetchProvenBundle(this.fetch, this.tiles, n)).entries;
   }
 
-  /** Leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
+  /** Yields the leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
   async *leaves(from = 0, to = this.size): AsyncGenerator<ReadLeaf> {
     if (from < 0 || to > this.size || from > to) throw new RangeError(`no leaves [${from}, ${to}) of ${this.size}`);
     for (let at = from; at < to; ) {
@@ -95,13 +98,14 @@ export class RecordReader {
 export interface PackedBundle {
   key: string;
   packed: Uint8Array;
-  /** Number of entries in the object; it may be greater than the requested number. */
+  /** Number of entries in the object. It may be greater than the requested number. */
   entryCount: number;
 }
 
 /**
- * Fetches bundle n with at least `width` entries. A partial bundle may have been replaced by the full one. @throws
- * MissingObject
+ * Fetches bundle n with at least `width` entries. If the partial bundle is gone, the full one that replaced it is
+ * fetched.
+ * @throws MissingObject
  */
 export async function fetchBundle(fetch: FetchObject, n: number, width: number): Promise<PackedBundle> {
   const key = entriesPath(n, width);
@@ -129,7 +133,7 @@ export interface ProvenBundle {
   hashes: Buffer[];
 }
 
-/** Entries in bundle n of a tree of `size` leaves. */
+/** Number of entries that bundle n of a tree of `size` leaves has. */
 export function bundleWidth(n: number, size: number): number {
   const { full, width } = edgeOf(size, 0);
   return n < full ? TILE_WIDTH : width;
@@ -164,8 +168,8 @@ export interface Snapshot {
 }
 
 /**
- * Follows the published tree. A smaller or contradicting tree is refused, and every leaf is proven before it is
- * returned.
+ * Follows the published tree. It refuses a tree that is smaller than the last one or contradicts it, and proves every
+ * leaf before it is returned.
  */
 export class PublishedTree {
   #lastSnapshot: Snapshot | null = null;
@@ -175,14 +179,17 @@ export class PublishedTree {
     private currentTrust: CheckpointTrust,
   ) {}
 
-  /** Sets the keys for the next read, after a rotation. The next checkpoint must still extend what was read. */
+  /**
+   * Sets the keys for the next read, after a rotation. The next checkpoint must still extend the last one that was
+   * read.
+   */
   setTrust(trust: CheckpointTrust): void {
     this.currentTrust = trust;
   }
 
   /**
-   * The newest snapshot, or null before the first publication.
-   * @throws BadNote, MissingObject, Tampered; HistoryChanged when it does not extend the last snapshot.
+   * Reads the newest checkpoint; null before the first publication.
+   * @throws BadNote, MissingObject, Tampered; HistoryChanged when its tree does not extend the last one.
    */
   async newest(): Promise<Snapshot | null> {
     const head = await readCheckpoint(this.store, this.currentTrust);

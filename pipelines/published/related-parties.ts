@@ -5,15 +5,15 @@ import type { RelatedPartiesLeaf } from "../record/leaf.ts";
 export type TableChange = Pick<RelatedPartiesLeaf, "computed_at" | "kin" | "add" | "remove">;
 
 /**
- * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of kind
- * `kin`. A run is graded with the table of one tree head and names the table by its hash. All changes are kept, so that the
- * table of any head can be made again; each changed row takes about 200 bytes.
+ * The table of related parties (payees and domains that took money and gave no answer), computed from the leaves of
+ * kind `kin`. A run (one grading) uses the table as of one tree size and names it by its hash. All changes are kept,
+ * so that each of these tables can be made again; each changed row takes about 200 bytes.
  */
 export class RelatedPartiesFold {
   /** Hash of the table, as the newest leaf names it. */
   sha256 = NO_RELATED_PARTIES_SHA256;
   readonly #sellers = new Map<string, NonDeliveringSeller>();
-  /** Endpoint -> time of the run that changed its row last, also after the row was removed. */
+  /** Endpoint -> time of the run that last changed its row. The time stays when the row is removed. */
   readonly #changedAt = new Map<string, string>();
   readonly #changes: TableChange[] = [];
   readonly #tableHashes = new Set([NO_RELATED_PARTIES_SHA256]);
@@ -32,19 +32,17 @@ export class RelatedPartiesFold {
     return tableOf(this.#sellers);
   }
 
-  /** Moment of the run that changed the row of this endpoint last, RFC 3339; "" when it never had one. */
+  /** Time of the run that last changed the row of this endpoint, RFC 3339; "" when it never had a row. */
   changedAt(cap: string): string {
     return this.#changedAt.get(cap) ?? "";
   }
 
-  /** Does a leaf name the table of this hash? The empty table needs no leaf. */
+  /** Returns whether a leaf names the table with this hash. The empty table needs no leaf. */
   has(sha256: string): boolean {
     return this.#tableHashes.has(sha256);
   }
 
-  /**
-   * Returns the requested tables, by hash, as far as a leaf names them. They are computed from all changes in order.
-   */
+  /** Returns those of the requested tables that a leaf names, by hash. They are computed from all changes in order. */
   tables(hashes: Iterable<string>): Map<string, readonly NonDeliveringSeller[]> {
     const wanted = new Set(hashes);
     const tables = new Map<string, readonly NonDeliveringSeller[]>();

@@ -7,14 +7,14 @@ import { parseJson } from "./errors.ts";
 /** Receives the bytes of one object during a transfer. A transfer that was cut continues after `receivedBytes`. */
 export interface Sink {
   /**
-   * Number of bytes received, and the object's strong etag; etag null: it had none, so the transfer cannot be
+   * Number of bytes received, and the object's strong etag. etag null: the object had none, so the transfer cannot be
    * continued.
    */
   readonly receivedBytes: number;
   readonly etag: string | null;
   /** Discards what was received and begins at the first byte of an object with this etag. */
   restart(etag: string | null): Promise<void>;
-  /** Appends a chunk; calls must not overlap. @throws for a fault of our own disk */
+  /** Appends a chunk. Calls must not overlap. @throws for a fault of our own disk */
   write(chunk: Uint8Array): Promise<void>;
 }
 
@@ -39,8 +39,8 @@ export class MemorySink implements Sink {
 }
 
 /**
- * Objects that are being transferred, in a folder that is never served, so that a mirror that was killed continues where
- * it was. The content is not trusted: the whole object is proven after its last byte.
+ * Folder of objects that are being transferred. It is never served; from it a mirror that was killed continues its
+ * transfers. The content is not trusted: the whole object is proven after its last byte.
  */
 export class PartFolder {
   constructor(private readonly dir: string) {}
@@ -62,8 +62,9 @@ export class PartFolder {
 }
 
 /**
- * An incomplete object in a file, with its key and etag in a second file. Not fsynced: what a power cut loses is
- * fetched again. An object without an etag is kept in memory only, since its transfer cannot be continued.
+ * An incomplete object in a file, with its key and etag in a second file. The files are not fsynced: bytes that a
+ * power cut loses are fetched again. An object without an etag is kept in memory only, since its transfer cannot be
+ * continued.
  */
 export class PartFile implements Sink {
   #chunks: Uint8Array[] = [];
@@ -84,7 +85,8 @@ export class PartFile implements Sink {
   }
 
   async restart(etag: string | null): Promise<void> {
-    // Remove the old files first. Otherwise a crash here could leave old bytes that a later run continues with new ones.
+    // The old files are removed first. Otherwise a crash here could leave old bytes, to which a later run would
+    // append new ones.
     await this.remove();
     this.etag = etag;
     if (etag === null) return;

@@ -7,21 +7,22 @@ import { MAX_BYTES } from "./limits.ts";
 import type { Sink } from "./sink.ts";
 
 /**
- * Where a mirror copies from. Nothing that it returns is trusted: every byte is proven against the checkpoint,
- * and the checkpoint against keys that the mirror holds.
+ * A place from which a mirror copies. Nothing that it returns is trusted: every byte is proven against the
+ * checkpoint, and the checkpoint against keys that the mirror holds.
  */
 export interface Source {
-  /** As the operator named it, for messages. */
+  /** The name or address by which the operator named it, for messages. */
   readonly name: string;
   /**
-   * The object as it is stored (an entry bundle packed), or null when there is none.
+   * Returns the object as it is stored (an entry bundle compressed), or null when there is none.
    * @throws Oversized past `maxBytes`, SourceDown when the source does not answer
    */
   get(key: string, maxBytes: number): Promise<Uint8Array | null>;
   /**
-   * Reads an object into a sink. The transfer continues at the sink's position if the object still has the sink's etag. The
-   * sink keeps what it received when this throws. A source without this method is read by `get`.
-   * @returns false when there is no such object @throws Oversized, SourceDown
+   * Reads an object into a sink. The transfer continues at the sink's position if the object still has the sink's
+   * etag. When this throws, the sink keeps what it has received. A source without this method is read by `get`.
+   * @returns false when there is no such object
+   * @throws Oversized, SourceDown
    */
   into?(key: string, maxBytes: number, sink: Sink): Promise<boolean>;
   close(): Promise<void>;
@@ -48,7 +49,10 @@ export async function fetchInto(
   return true;
 }
 
-/** A folder with the layout of the public store, as a source: a publisher's, a mirror's, or a copy. It is only read. */
+/**
+ * A folder with the layout of the public store (a publisher's, a mirror's, or a copy) as a source. It is never
+ * written to.
+ */
 export class DirectorySource implements Source {
   constructor(readonly name: string) {}
 

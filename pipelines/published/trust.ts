@@ -20,10 +20,13 @@ import { CHECKPOINT, HINT_KEYS, kindOfKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
 export interface GivenKeys {
-  /** Signed-note vkeys (c2sp.org/signed-note): the log's of type 0x01, the witness's of type 0x04. */
+  /**
+   * Verifier keys in the form of c2sp.org/signed-note: that of the log (type 0x01), that of its own witness (type
+   * 0x04).
+   */
   log?: string;
   witness?: string;
-  /** Witnesses that are not the log's own, and the logs that are accepted. */
+  /** Witness policy: the logs that are accepted, and witnesses besides the log's own. */
   policy?: WitnessPolicy | undefined;
 }
 
@@ -41,8 +44,9 @@ export const Pins = z.strictObject({
 export type Pins = z.infer<typeof Pins>;
 
 /**
- * Verifies origin and signatures of a checkpoint. @param clock null: its time is not checked @throws Unproven with the
- * reason
+ * Verifies origin and signatures of a checkpoint.
+ * @param clock null: the time of its cosignature is not checked
+ * @throws Unproven with the reason
  */
 export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: Clock | null): Checkpoint {
   try {
@@ -55,9 +59,10 @@ export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: C
 
 /**
  * Reads the source's checkpoint and verifies it under the given keys. Without given keys it uses the keys that the
- * source itself publishes, and reports this by `say`: it proves that the source is consistent, not whose log it is.
+ * source itself publishes, and reports this by `say`: the result then shows that the source is consistent, not whose
+ * log it is.
  * @param clock refuses a cosignature with a later time; null when the record was made in simulated time
- * @throws MissingObject, Unproven, Failure `usage` also for a malformed vkey
+ * @throws MissingObject, Unproven, Failure `usage` also for a malformed key
  */
 export async function openSourceTreeHead(
   source: Source,
@@ -78,7 +83,7 @@ export async function openSourceTreeHead(
 }
 
 /**
- * The verifier key in the policy for the log of this checkpoint; undefined when the policy names no logs.
+ * Returns the policy's verifier key for the log of this checkpoint; undefined when the policy names no logs.
  * @throws Unwitnessed for a log that the policy does not name
  */
 export function logOfPolicy(policy: WitnessPolicy | undefined, bytes: Uint8Array): string | undefined {
@@ -121,8 +126,8 @@ const HintedKeysDocument = z.looseObject({
 });
 
 /**
- * Finds the keys in the source's newest keys document that signed this checkpoint. @throws MissingObject, Unproven,
- * Failure
+ * Finds the keys in the source's newest keys document that signed this checkpoint.
+ * @throws MissingObject, Unproven, Failure
  */
 export async function findSigningKeys(source: Source, bytes: Uint8Array): Promise<Pins> {
   const origin = originOf(bytes);
@@ -148,7 +153,7 @@ export async function findSigningKeys(source: Source, bytes: Uint8Array): Promis
   throw new Unproven(CHECKPOINT, `signatures of keys in ${key}`, "none");
 }
 
-/** First line of a note, unverified. @throws Unproven */
+/** Returns the first line of a note, the origin, without verifying signatures. @throws Unproven */
 function originOf(bytes: Uint8Array): string {
   try {
     return parseNote(bytes).text.split("\n", 1)[0]!;

@@ -3,7 +3,10 @@ import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { isId } from "./ids.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "./vocabulary.ts";
 
-/** The archive manifest of the interface ("Archive manifest"). It has exactly these members. */
+/**
+ * The signed description of one archive file, as the public interface defines it ("Archive manifest"). It has exactly
+ * these members. `subject`: the kind of rows in the file.
+ */
 export const ArchiveManifest = z.strictObject({
   schema: z.literal("svc.archive.v1"),
   id: z.string().refine((text) => isId("arc", text), "not an archive id"),
@@ -24,8 +27,8 @@ export const ArchiveManifest = z.strictObject({
 export type ArchiveManifest = z.infer<typeof ArchiveManifest>;
 
 /**
- * Number of days for which every table keeps a row before the row may move to the archive. Grading reads fewer: 90 days
- * of samples and 14 days of earlier letters.
+ * Number of days for which every table keeps a row before the row may move to the archive. Grading reads only rows
+ * that are not older: 90 days of samples and 14 days of earlier letters.
  */
 export const RETENTION_DAYS = 110;
 const RETENTION_DURATION = `P${RETENTION_DAYS}D`;

@@ -2,7 +2,8 @@ const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
 /**
  * Decodes base58 in Bitcoin's alphabet, which Solana uses for addresses and signatures; null when the text does not
- * decode to exactly `bytes` bytes. Each leading 1 is a zero byte. Time is quadratic in the length, which is bounded.
+ * decode to exactly `bytes` bytes. Each leading 1 is a zero byte. The time is quadratic in the length, so longer
+ * texts are refused at once.
  */
 export function fromBase58(text: string, bytes: number): Uint8Array | null {
   // Base58 needs at most 1.37 characters a byte.

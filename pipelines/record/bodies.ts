@@ -6,9 +6,9 @@ import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
 
-/** Bodies of the log's records, version 1. All schemas are loose: they keep members that they do not know. */
+/** Bodies of the log's records, version 1. Almost all schemas are loose: they keep members that they do not know. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
-/** A sum of money. It may have more than twelve digits before the dot, where a single amount has at most twelve. */
+/** A sum of money. It may have more than twelve digits before the dot, unlike a single amount. */
 const SumOfMoney = z.string().regex(/^\d{1,40}\.\d{6}$/);
 const Atomic = z.string().regex(/^\d{1,78}$/);
 const Time = z.string().regex(RFC3339);
@@ -19,14 +19,17 @@ const Explanation = z.string().max(2000);
 const Slot = z.looseObject({ block: z.int(), minute: z.int().min(0).max(359) });
 
 /**
- * A control call: a request in the same minute to an endpoint that we know to be up. If it fails too, the fault is ours
- * and not the seller's.
+ * The result of control calls: requests, made just after a failed call, to addresses that we know to be up. `ok` is
+ * false if most of them failed too; then the fault is ours and not the seller's. `url` is one of the addresses.
  */
 const Control = z.looseObject({ url: z.string(), ok: z.boolean(), at: Time });
 
 const DefectSeen = z.looseObject({ defect: z.string().max(60), says: Explanation });
 
-/** One offer of a 402. Its known parts are normalised; `network_raw` is the network as the seller wrote it. */
+/**
+ * One offer (way to pay) of a 402 or a listing. Parts that we understand are normalised; `network_raw` is the network
+ * as the seller wrote it.
+ */
 export const Offer = z.looseObject({
   scheme: z.string().max(60),
   /** CAIP-2 id if we know the network, else the text that the seller wrote. */
@@ -36,7 +39,7 @@ export const Offer = z.looseObject({
   pay_to: z.string().max(200).nullable(),
   amount_atomic: Atomic.nullable(),
   decimals: z.int().min(0).max(36).nullable(),
-  /** The amount as money; null if the asset or its decimals are not known. */
+  /** The amount in dollars; null if we cannot convert amounts of the asset. */
   price: Money.nullable(),
   max_timeout_s: z.int().nullable(),
   /** Can our wallets pay this offer? */
@@ -44,7 +47,7 @@ export const Offer = z.looseObject({
 });
 export type Offer = z.infer<typeof Offer>;
 
-/** The terms of a 402 (x402 or mpp). */
+/** The payment terms of a 402 (x402 or mpp). */
 export const Terms = z.looseObject({
   sha256: Sha256Hex,
   protocols: z.array(z.enum(PROTOCOLS)),
@@ -66,11 +69,12 @@ export const HANDSHAKE_STATES = [
   "unfetchable", // our egress rules refused the address, so no request was sent
 ] as const;
 
+/** An unpaid request to an endpoint (a handshake), which should be answered with a 402, and what came of it. */
 const Handshake = z.looseObject({
   slot: Slot,
   /**
-   * Why the handshake was made: as a free probe, as the first request of a paid call that was then not paid, or for an
-   * ask (a client's request to probe an unknown url).
+   * Why this unpaid request was made: as a free probe, as the first request of a paid call that was then not paid, or
+   * for an ask (a client's request to probe a url).
    */
   planned: z.enum(["free", "paid", "asked"]),
   state: z.enum(HANDSHAKE_STATES),
@@ -78,35 +82,35 @@ const Handshake = z.looseObject({
   url: z.string().max(4096).optional(),
   method: z.enum(METHODS).optional(),
   live: z.boolean(),
-  /** Does the 402 agree with the listing? null when the answer had nothing to compare. */
+  /** Does the 402 agree with the seller's listing? null when there was nothing to compare. */
   honest: z.boolean().nullable(),
   wall: z.boolean(),
   fault: z.enum(FAULTS).nullable(),
   status: z.int().nullable(),
   latency_ms: z.number().min(0).nullable(),
-  /** Price of the offer that our wallets would pay; null when there is no such offer. */
+  /** Price of the offer that our wallets would pay, in dollars; null when there is no such offer. */
   price: Money.nullable(),
   pay_to: z.string().max(200).nullable(),
   terms: Terms.nullable(),
   /** Differences from the seller-controlled listing, with the texts of `DEFECTS`. */
   differs: z.array(DefectSeen).max(32),
   control: Control.optional(),
-  /** Counts of the signed offers in the 402 (extension `offer-receipt`). No grade depends on them. */
+  /** Counts of the signed offers in the 402 (x402 extension `offer-receipt`). No grade depends on them. */
   signed_offers: z
     .looseObject({
       present: z.int().min(1),
-      /** Offers that were not checked: they are not in EIP-712 form, or the 402 has more than we check. */
+      /** Offers that were not checked, because they are not in EIP-712 form or the 402 has too many. */
       unread: z.int().min(0),
       /** Offers whose signature is valid and covers an offer of this 402. */
       valid: z.int().min(0),
-      /** Valid offers that the payee itself signed. */
+      /** Valid offers that the payee's own key signed. */
       authorised: z.int().min(0),
     })
     .optional(),
   says: Explanation.optional(),
 });
 
-/** The claims of a listing about an endpoint. Only the url is always present. */
+/** What a listing states about an endpoint. Only the url is always stated. */
 export const Claims = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS).nullable(),
@@ -117,7 +121,7 @@ export const Claims = z.looseObject({
    */
   class: z.string().max(60),
   offers: z.array(Offer).max(64),
-  /** True when the listing names a fixed price: only then can a quote differ from it. */
+  /** True when the listing names a fixed price. Only then is the price of a 402 compared with the listing's. */
   fixed_price: z.boolean(),
   /** An input that the seller declares valid: query parameters or JSON body. */
   example: z
@@ -129,6 +133,7 @@ export const Claims = z.looseObject({
 });
 export type Claims = z.infer<typeof Claims>;
 
+/** A source (a catalogue, or a seller's own list) lists an endpoint, or has changed what it states about it. */
 const Listing = z.looseObject({
   source: z.string().max(300),
   source_id: z.string().max(4096),
@@ -138,18 +143,20 @@ const Listing = z.looseObject({
   defects: z.array(DefectSeen).max(64),
 });
 
+/** A source no longer lists an endpoint. */
 const Delisting = z.looseObject({ source: z.string().max(300), source_id: z.string().max(4096), reason: Explanation });
 
 /**
- * A mapping of an endpoint to a class that we made: the class, the question, and the place of the answer; null if the
- * endpoint no longer has a mapping. An endpoint whose seller names the class has no such record. `dropped`: the mapping
- * is not used, because no control input (a trial call with a known answer) passed.
+ * Our mapping of an endpoint to a class (a kind of endpoints with questions to which we know the answers): the class,
+ * the question, and where the answer is; null if the endpoint no longer has a mapping. An endpoint whose seller names
+ * the class has no such record. `dropped`: the mapping is not used, because no control input (a trial call with a
+ * known answer) passed.
  */
 const ClassMapped = z.looseObject({ mapping: Mapping.nullable(), dropped: z.boolean() });
 
 /**
- * The question of a paid call to which we know the right answer. With this and the bytes of the seller's answer anybody
- * can compute the score again.
+ * The question of a paid call, to which we know the right answer. With this record and the bytes of the seller's
+ * answer anybody can compute the score again.
  */
 const KnownAnswer = z.looseObject({
   class: z.string().max(60),
@@ -158,31 +165,38 @@ const KnownAnswer = z.looseObject({
   answer: z.string().max(500).nullable(),
   /** The right answer, as we knew it when we made the question. */
   truth: z.unknown(),
-  /** Id of the mapping with which the question was made; null if the seller names the class itself. */
+  /** Id of the mapping by which the question was made; null if the seller names the class itself. */
   mapping: Sha256Hex.nullable(),
   /**
-   * True if this call only tests the mapping (asking.ts) and never counts as a sample. It is recorded before the call.
+   * True if this call only tests our mapping of the endpoint to the class, so that it never counts as a sample. That
+   * is decided and recorded before the call.
    */
   control: z.boolean(),
 });
 
+/** A paid call that is about to be made. It is written to the log before the signed payment is sent. */
 const PaidIntent = z.looseObject({
   slot: Slot,
   attempt: z.int().min(0),
   planned_at: Time,
-  /** Weight, fixed before the outcome: 1 on the base schedule, base/actual for a re-test. */
+  /**
+   * Weight of the call in the grade, fixed before its outcome is known: 1 if only the planned calls of the day are
+   * made; planned/actual number of calls if re-tests (further calls after a failure) are added.
+   */
   w: z.number().gt(0).max(1),
+  /** Is this a re-test, that is, a further call because an earlier one failed? */
   retest: z.boolean(),
+  /** Is the call paid from a wallet that the seller does not know as ours? */
   blind: z.boolean(),
   wallet: z.string().max(120),
   input: z.enum(["example", "known_answer", "synthetic"]),
-  /** Set if `input` is `known_answer`; absent in older records. */
+  /** Set only if `input` is `known_answer`; older records lack it. */
   known_answer: KnownAnswer.optional(),
   url: z.string().max(4096),
   method: z.enum(METHODS),
   request_sha256: Sha256Hex,
   schema_sha256: Sha256Hex.nullable(),
-  /** Event id of the seller-controlled listing that the 402 is compared with, or null. */
+  /** Event id of the seller-controlled listing with which the 402 is compared, or null. */
   listing_record: Id.nullable(),
   quote: z.looseObject({
     price: Money,
@@ -196,20 +210,26 @@ const PaidIntent = z.looseObject({
     /** The protocol of the payment; absent in older records, which all used x402. */
     protocol: z.enum(PROTOCOLS).optional(),
   }),
-  /** The result of this call's first, unpaid request: the 402 that is then paid. */
+  /** The result of this call's first, unpaid request: the 402 whose terms are then paid. */
   first_leg: z.looseObject({
     honest: z.boolean().nullable(),
-    /** null if our own process was stalled during the request, so that the time says nothing about the seller. */
+    /** null if our own process was stalled during the request, so that the measured time would not be the seller's. */
     latency_ms: z.number().min(0).nullable(),
     terms: Terms,
     differs: z.array(DefectSeen).max(32),
   }),
   header_name: z.string().max(60),
-  /** The signed payment, complete. These bytes may be sent again; no other nonce is ever signed for this intent. */
+  /**
+   * The complete signed payment. These bytes may be sent again, since their nonce moves money only once. No other
+   * nonce is ever signed for this intent.
+   */
   signed_bytes: z.string().max(65_536),
   nonce: z.string().max(120),
   valid_before: z.int(),
-  /** Number of the newest block before the payment was sent. The search for the payment's Transfer begins here. */
+  /**
+   * Number of the chain's newest block before the payment was sent. The search for the payment's Transfer event
+   * begins at this block.
+   */
   since_block: z.int().min(0),
   /** Moment by which the last byte of the answer must have arrived. */
   deadline: Time,
@@ -218,8 +238,9 @@ const PaidIntent = z.looseObject({
 const Check = z.looseObject({ name: z.string().max(60), ok: z.boolean(), says: z.string().max(500).optional() });
 
 /**
- * The evaluation of an answer to a paid request, both for the first request and for each later request with that
- * payment proof.
+ * The evaluation of an answer to a paid request: the first request, or a later one with the same payment proof.
+ * `delivered`: an answer arrived that was no refusal. `delivery`, `outcome`: scores from 0 to 1, for the form of the
+ * answer and for its truth.
  */
 const DELIVERY_MEMBERS = {
   status: z.int().nullable(),
@@ -233,9 +254,13 @@ const DELIVERY_MEMBERS = {
   response_bytes: z.int().min(0),
 };
 
+/** The result of a paid call. `intent`: event id of the call's PaidIntent. */
 const PaidResult = z.looseObject({
   intent: Id,
-  /** True only when the process that made the call itself saw the connection end, or the deadline pass. */
+  /**
+   * True only if the process that made the call was running when the connection ended or the deadline passed.
+   * Otherwise the missing answer is no evidence against the seller.
+   */
   watched: z.boolean(),
   ended: z.enum(["closed", "deadline", "cut", "transport", "unknown"]),
   fault: z.enum(FAULTS).nullable(),
@@ -251,14 +276,17 @@ const PaidResult = z.looseObject({
    */
   signed_receipt: z.looseObject({ read: z.boolean(), valid: z.boolean(), authorised: z.boolean() }).optional(),
   /**
-   * When the whole answer had arrived. Real unix seconds, which can be compared with block times, even if the record's
-   * other times are simulated.
+   * When the whole answer had arrived, unix seconds of real time, even if the record's other times are simulated, so
+   * that it can be compared with block times.
    */
   answered_time: z.int().min(0).optional(),
   says: Explanation.optional(),
 });
 
-/** A Transfer as read from the chain's event log. A seller's response header is never used for it. */
+/**
+ * A payment as read from the Transfer event on the chain. What a seller's response header states about it is never
+ * used.
+ */
 const SettlementSeen = z.looseObject({
   intent: Id,
   tx: z.string().max(120),
@@ -266,7 +294,7 @@ const SettlementSeen = z.looseObject({
   block_time: z.int(),
   from: z.string(),
   to: z.string(),
-  /** Sender of the transaction, that is, the facilitator. Absent if no node returned it. */
+  /** Sender of the transaction, usually a facilitator. Absent if no node returned it. */
   sender: z.string().max(120).optional(),
   amount_atomic: Atomic,
   price: Money,
@@ -274,14 +302,14 @@ const SettlementSeen = z.looseObject({
   network: z.string(),
   nonce: z.string(),
   final: z.boolean(),
-  /** false when the chain's Transfer differs from the quote: amount, payee, asset or network. */
+  /** false when the Transfer differs from the quote in amount, payee, asset or network. */
   as_quoted: z.boolean(),
 });
 
 /**
- * Counts of who else pays a payee that we pay, from the chain's Transfers of one asset to the payee's address. It is
- * published beside the grade and does not change it. It covers only days whose published evidence already names our
- * wallets. Otherwise the counts could help somebody to identify them.
+ * Counts of who else pays a payee that we pay, from the chain's Transfer events of one asset to the payee's address.
+ * They are published beside the grade and do not change it. They cover only days whose published evidence already
+ * names our wallets; otherwise they could help somebody to identify our wallets.
  */
 export const PayeeBuyers = z.looseObject({
   /** CAIP-2 id. */
@@ -306,28 +334,28 @@ export const PayeeBuyers = z.looseObject({
   /** Share of the total that the largest payer sent; null if nobody else paid. */
   largest_share: z.number().min(0).max(1).nullable(),
   /**
-   * 1 divided by the sum of the squared shares (docs/schedule.md): the number of equal payers that would be as
-   * concentrated.
+   * 1 divided by the sum of the squared shares of the payers (docs/schedule.md): the number of payers of equal
+   * amounts that would be as concentrated as these.
    */
   effective_payers: z.number().min(1).nullable(),
-  /** Transfers from our own wallets to the address in these blocks. */
+  /** Transfers from our own wallets to the payee in these blocks, which the counts above leave out. */
   ours: z.looseObject({ transfers: z.int().min(0), total: SumOfMoney }),
 });
 
 const Followup = z.looseObject({
   of: Id,
   kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced", "retried"]),
-  /** For kind shown_again: the answer to a further request with the same payment proof. */
+  /** For kind shown_again: the answer to a further request with the proof of a payment that has got no answer yet. */
   shown_again: z.looseObject({ ...DELIVERY_MEMBERS, watched: z.boolean() }).optional(),
   /**
-   * For kind retried: the answer when the proof of a settled and answered call was sent once more. No grade reads it. A
-   * `shown_again` whose connection was watched to its end may have this member too.
+   * For kind retried: what the seller did when the proof of a settled and answered call was sent a second time. No
+   * grade depends on it. A `shown_again` whose connection was watched to its end may have this member too.
    */
   retried: z
     .looseObject({
       outcome: z.enum(RETRIES),
       status: z.int().nullable(),
-      /** Are the bytes equal to those of the first answer? null if there is no answer to compare. */
+      /** Are the answer's bytes equal to those of the first answer? null if one of the two is missing. */
       same_bytes: z.boolean().nullable(),
     })
     .optional(),
@@ -347,19 +375,25 @@ const MCP_START_MEMBERS = {
 
 const McpProbe = Handshake.extend(MCP_START_MEMBERS);
 
-/** The beginning of the MCP exchange in a paid call of a tool. `of` is the event id of the call's intent. */
+/** The beginning of the MCP exchange in a paid call of a tool. `of`: event id of the call's intent (PaidIntent). */
 const McpPaid = z.looseObject({ of: Id, ...MCP_START_MEMBERS });
 
 /**
- * A call that a buyer bought through us and agreed to publish (orders.md, Publish). A call that passed is published
- * after its buyer was charged. A call that failed is published after its seller has the money. Its bytes are kept under
- * `call/<sha256>.zst`.
+ * A call that a buyer bought through us and agreed to publish (orders.md, Publish). A call that passed our checks is
+ * published after its buyer was charged; a call that failed, after its seller has taken our money. The bytes of
+ * request and answer are public objects `call/<sha256>.zst`.
  */
 const PaidPublished = z.looseObject({
-  /** Private: anyone who knows the id may read the order. No published line contains it. */
+  /**
+   * Id of the order. It is private, since anyone who knows the id may read the order, and it is left out of published
+   * evidence.
+   */
   order: Id,
   leg: z.int().min(0),
-  /** Pseudonym of the buyer's wallet, equal in all its calls. Only a holder of our secret can link it to the wallet. */
+  /**
+   * Pseudonym of the buyer's wallet, the same in all calls of the wallet. Only a holder of our secret can link it to
+   * the wallet.
+   */
   payer: z.string().regex(/^buyer_[0-9A-HJKMNP-TV-Z]{26}$/),
   url: z.string().max(4096),
   method: z.enum(METHODS),
@@ -372,13 +406,16 @@ const PaidPublished = z.looseObject({
   pass: z.boolean(),
   status: z.int().nullable(),
   delivered: z.boolean(),
-  /** This and `schema_ok` are null in older orders, which did not record them. */
+  /** Score from 0 to 1. This and `schema_ok` are null for older orders, which did not record them. */
   delivery: z.number().min(0).max(1).nullable(),
   schema_ok: z.boolean().nullable(),
   latency_ms: z.number().min(0).nullable(),
   checks: z.array(Check).max(32),
   content_type: z.string().max(300).nullable(),
-  /** sha256 over `METHOD url`, a newline and the body. These bytes are kept under this hash. */
+  /**
+   * sha256 over `METHOD url`, a newline and the request's body. The public object of these bytes has this hash in its
+   * name.
+   */
   request_sha256: Sha256Hex,
   request_bytes: z.int().min(0),
   /** null if the answer had no bytes. */
@@ -388,17 +425,18 @@ const PaidPublished = z.looseObject({
 
 /**
  * A salted commitment to the bytes of a bought call that its buyer did not publish: sha256 over salt and bytes
- * (commitment.ts). The object is strict, since any further member could help to identify the buyer.
+ * (commitment.ts). No further members are accepted, since they could help to identify the buyer.
  */
 const PaidCommitment = z.strictObject({ sha256: Sha256Hex });
 
 /**
- * A receipt that POST /v1/web/evidence returned: its hash becomes a leaf of the tree. The record's key is the hash too,
- * and the record has no capability. The object is strict, as a commitment is.
+ * The hash of a receipt that POST /v1/web/evidence returned, which is published as a leaf (entry) of the public
+ * Merkle log. The record's key is the hash too, and the record has no capability id. No further members are accepted,
+ * as for a commitment.
  */
 const WebReceipt = z.strictObject({ sha256: Sha256Hex });
 
-/** A client's request to probe a url that the record does not know. */
+/** A client's request to probe a url, usually one that was never probed. */
 const Ask = z.looseObject({
   url: z.string().max(4096),
   normalised_url: z.string().max(4096),
@@ -416,8 +454,8 @@ const Ask = z.looseObject({
    */
   not_before: Time.optional(),
   /**
-   * Set when the seller asked for a new probe and signed the request with the wallet that the endpoint is paid to. Then
-   * the endpoint is probed even if the last probe is less than a day old.
+   * Set when the seller requests a new probe and has signed the request with the wallet to which the endpoint is
+   * paid. Then the endpoint is probed even if the last probe is less than a day old.
    */
   retest: z
     .looseObject({ statement: z.string().max(8192), pay_to: z.string().max(100), signature: z.string().max(132) })
@@ -425,8 +463,8 @@ const Ask = z.looseObject({
 });
 
 /**
- * An ask was probed and is done. `probed` may name another capability than the asked one, for example the url with the
- * HTTP method of its listing.
+ * The url of an ask (a client's request) was probed, so the ask is done. `probed` may name other capability ids than
+ * the ask, for example that of the url with the HTTP method of its listing.
  */
 const AskLooked = z.looseObject({
   cap: Id,
@@ -435,8 +473,8 @@ const AskLooked = z.looseObject({
 });
 
 /**
- * How many clients checked each known endpoint since this replica last wrote such a record. It holds the endpoints with
- * the most clients, and no client's name.
+ * How many clients called `check` for each known endpoint since this serving process last wrote such a record. It
+ * lists the endpoints with the most clients, and no clients.
  */
 const Demand = z.looseObject({
   day: z.string().regex(/^\d{4}-\d{2}-\d{2}$/),
@@ -444,12 +482,13 @@ const Demand = z.looseObject({
   asked: z.array(z.looseObject({ cap: Id, clients: z.int().min(1).max(1_000_000) })).max(1000),
 });
 
+/** One of our records (null: all earlier ones of the endpoint) is withdrawn, since we made a fault (OUR_FAULTS). */
 const Correction = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
   /**
-   * When the withdrawn record was observed: letters computed since then may depend on it. Absent or null if the
-   * correction names no record.
+   * When the withdrawn record was observed. Letters (grades) computed since then may depend on that record. Absent or
+   * null if the correction names no record.
    */
   observed_at: Time.nullable().optional(),
   grade_at: Time.nullable(),
@@ -458,6 +497,7 @@ const Correction = z.looseObject({
   issued_at: Time,
 });
 
+/** A statement against our records, signed by the address to which the endpoint is paid. It changes no grade. */
 const Dispute = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
@@ -465,7 +505,7 @@ const Dispute = z.looseObject({
   pay_to: z.string(),
   signature: z.string(),
   /**
-   * This member, `at` and `service` are signed together with record_id and says, in RFC 8785 form
+   * The signature covers this member, `at`, `service`, `record_id` and `says`, in RFC 8785 form
    * (docs/corrections.md).
    */
   capability_id: Id.optional(),
@@ -474,9 +514,13 @@ const Dispute = z.looseObject({
   /** When this service received the dispute. */
   received_at: Time.optional(),
 });
+/** A correction is revoked: the records that it withdrew count again. */
 const Reinstated = z.looseObject({ correction: Id, says: Explanation });
 
-/** The members of a card that a notice compares: the `from` and the `to` of a change. */
+/**
+ * The members of a card (an endpoint's signed grade) that a notice states before and after a change, as `from` and
+ * `to`.
+ */
 export const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
@@ -488,8 +532,8 @@ export const Standing = z.looseObject({
 export type Standing = z.infer<typeof Standing>;
 
 /**
- * A watcher was created: its receiver answered our challenge. Only the hash of the secret part of the watcher's token
- * is kept.
+ * A watcher (a client's request to be notified when cards change) was created, after the receiver at its url had
+ * answered our challenge. Of the secret part of the watcher's token only the hash is stored.
  */
 const WatcherCreated = z.looseObject({
   id: Id,
@@ -523,15 +567,15 @@ const WatcherCreated = z.looseObject({
 });
 
 /**
- * Why a watcher ended. asked: somebody stopped it with its token. gone: the receiver answered 410. unused and share:
- * the table of watchers was full, and no notice of this watcher had been accepted for a long time (unused), or its
- * client network had the most watchers (share).
+ * Why a watcher ended. asked: somebody stopped it with its token. gone: the receiver answered 410. unused, share: a
+ * new watcher needed its place, since the table of watchers was full, and no notice of this watcher had been accepted
+ * for a long time (unused), or its client network had the most watchers (share).
  */
 const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "unused", "share"]), at: Time });
 
 /**
- * Members about the notice that an attempt sent. Each delivered notice of a watcher has a higher leaf than the one
- * before.
+ * Members about the notice that an attempt sent. A watcher's notices are delivered in the order of the cards' leaves,
+ * so each delivered notice has a higher `leaf` than the one before.
  */
 const NOTICE_MEMBERS = {
   id: Id,
@@ -539,7 +583,7 @@ const NOTICE_MEMBERS = {
   capability_id: Id,
   /** Number of the notice for this watcher and endpoint, from 1 without gaps, in the order of the cards in the tree. */
   seq: z.int().min(1),
-  /** Position of the card's leaf. */
+  /** Position of the card's leaf (entry) in the public Merkle log. */
   leaf: z.int().min(0),
   change: z.enum(NOTICE_CHANGES),
   /** Number of the attempt, from 1. */
@@ -549,7 +593,7 @@ const NOTICE_MEMBERS = {
 
 const WatcherDelivered = z.looseObject({ ...NOTICE_MEMBERS, status: z.int(), to: Standing });
 
-/** A notice attempt that got no 2xx status, and when the next attempt is due. */
+/** An attempt to deliver a notice that got no 2xx status, and when the next attempt is due. */
 const WatcherFailed = z.looseObject({
   ...NOTICE_MEMBERS,
   /** null if there was no answer. */
@@ -558,7 +602,10 @@ const WatcherFailed = z.looseObject({
   retry_at: Time,
 });
 
-/** A watcher was disabled: every attempt since `since` has failed, so no further one is made. */
+/**
+ * A watcher was disabled: every attempt to deliver its notices since `since` has failed, so no further attempt is
+ * made.
+ */
 const WatcherDisabled = z.looseObject({ id: Id, since: Time, says: z.string().max(300), at: Time });
 
 /** Every type of record and the schema of its body. */
@@ -594,7 +641,7 @@ export const BODIES = {
 export type RecordType = keyof typeof BODIES;
 export type BodyOf<T extends RecordType> = z.infer<(typeof BODIES)[T]>;
 
-/** The topic of each type. */
+/** The log topic of each type. */
 export const TOPIC_OF: Record<RecordType, Topic> = {
   listing: "listings",
   delisting: "listings",

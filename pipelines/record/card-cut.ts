@@ -1,6 +1,7 @@
 /**
- * Cuts the card, and the bytes that the card's signature covers, out of a grade leaf. The leaf is in RFC 8785 form, so
- * nothing has to be parsed and printed again.
+ * Cuts the card (an endpoint's signed grade), and the bytes that its signature covers, out of a grade leaf (the entry
+ * of the public Merkle log that holds the card). The leaf is in RFC 8785 form, so nothing has to be parsed and
+ * printed again.
  */
 
 /** One Ed25519 signature to verify. The public key is 32 bytes from a stranger, which may be no valid key. */

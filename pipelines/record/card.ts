@@ -1,7 +1,10 @@
 import { z } from "zod";
 import { BANDS, COMPONENTS, FLAGS, TIERS } from "./vocabulary.ts";
 
-/** One measured component of a grade (interface: Component). Figures have at most 6 decimals. */
+/**
+ * One measured component of a grade, such as latency (interface: Component): the estimate, the bounds of its
+ * confidence interval, and the effective number of samples. Numbers have at most 6 decimals.
+ */
 export const Component = z.strictObject({
   point: z.number().nullable(),
   lower: z.number().nullable(),
@@ -19,7 +22,10 @@ export const Components = z.strictObject(
 );
 export type Components = z.infer<typeof Components>;
 
-/** The members of a scorecard that are known before it is signed (interface: Scorecard, schema svc.scorecard.v2). */
+/**
+ * The members of a scorecard (an endpoint's grade) that are known before it is signed (interface: Scorecard, schema
+ * svc.scorecard.v2). `tier`: how deeply the endpoint was verified. `band`: the letter from A to F.
+ */
 export const UnsignedCard = z.strictObject({
   schema: z.literal("svc.scorecard.v2"),
   capability_id: z.string(),
@@ -27,7 +33,7 @@ export const UnsignedCard = z.strictObject({
   band: z.enum([...BANDS, "UNRATED"]),
   composite: z.number(),
   components: Components.nullable(),
-  /** Weight of each component that has a figure, by name. */
+  /** Weight of each component in the composite, by name. Components that could not be measured are left out. */
   weights_applied: z.record(z.string(), z.number()),
   weights_version: z.string(),
   sample_count: z.int().min(0),
@@ -44,8 +50,8 @@ export type UnsignedCard = z.infer<typeof UnsignedCard>;
 
 /**
  * A signed card as readers parse it (interface: Scorecard, svc.scorecard.v1 or v2). Optional members may be missing,
- * and flags of other versions are accepted. Parsing fills in no default, since the signature covers the card's own
- * bytes; code that needs a member decides what its absence means.
+ * and flags of other versions are accepted. Parsing fills in no default values, since the signature covers only the
+ * members that the card has; code that needs a member decides what its absence means.
  */
 export const SignedCard = z.strictObject({
   ...UnsignedCard.partial().shape,
@@ -62,14 +68,14 @@ export type SignedCard = z.infer<typeof SignedCard>;
 export const MISSING_MEMBER_TEXT = "not said by this card";
 
 /**
- * The parts of the sentence `why` that a grading run computes. The publisher completes the sentence, since the hold
- * (the delay before a letter rises) depends on raw letters that were published before (verification-method.md section
- * 8).
+ * The parts of the sentence `why` that a grading run (one computation of the cards that change) computes. The
+ * publisher adds the rest, which depends on earlier published letters: whether the hold (the delay before a letter
+ * rises) applies (verification-method.md section 8).
  */
 export const WhyParts = z.strictObject({
   /**
-   * What keeps the raw letter from being better, the strongest cause first, such as "its price moves too much"; empty
-   * for an A.
+   * What keeps the raw letter (the letter before the hold) from being better, the strongest cause first, such as "its
+   * price moves too much"; empty for an A.
    */
   causes: z.array(z.string()),
   /**
@@ -86,8 +92,8 @@ export const WhyParts = z.strictObject({
 export type WhyParts = z.infer<typeof WhyParts>;
 
 /**
- * One card of a grading run, before the hold (the delay before a letter rises) and before it is signed. `card.band` and
- * `raw_band` both hold the raw letter.
+ * One card of a grading run, before the hold and before it is signed. `card.band` and `raw_band` both hold the raw
+ * letter. `headline`: of the endpoint's cards, this is the one that `check` shows.
  */
 export const RunCard = z.strictObject({
   card: UnsignedCard,
@@ -95,30 +101,39 @@ export const RunCard = z.strictObject({
   headline: z.boolean(),
   why: WhyParts,
   /**
-   * Caps that limit the letter, by their names in the test vectors, with the best letter that each allows (0 for A to 4
-   * for F).
+   * The rules that limit the letter, by their names in the published test vectors, with the best letter that each
+   * allows (0 for A to 4 for F).
    */
   caps: z.record(z.string(), z.int()),
   progress: z.int(),
 });
 export type RunCard = z.infer<typeof RunCard>;
 
-/** The cards of one endpoint in a run, the deepest tier first. Exactly one is the headline. */
+/**
+ * The cards of one endpoint in a run, one for each tier (depth of verification), the deepest first. Exactly one is
+ * the headline. `cap` is the endpoint's capability id.
+ */
 export const RunLine = z.strictObject({
   cap: z.string(),
   cards: z.array(RunCard).min(1),
   inputs_digest: z.string(),
-  /** Time after which the card changes even without new records, RFC 3339, or null. */
+  /** Time after which the cards change even without new records, RFC 3339, or null. */
   due_at: z.string().nullable(),
 });
 export type RunLine = z.infer<typeof RunLine>;
 
-/** Endpoints that took money without an answer, with their payee and domain: rows of the table of related parties. */
+/**
+ * Endpoints that took money without an answer, with their payee and domain. They are rows of the table of related
+ * parties, by which other endpoints of that payee or domain get a flag.
+ */
 export const NonDeliveringSellers = z
   .array(z.strictObject({ cap: z.string(), pay_to: z.string().nullable(), domain: z.string().nullable() }))
   .readonly();
 
-/** First line of a run object `runs/<20-digit n>`; the lines after it are RunLine. */
+/**
+ * First line of the private object `runs/<20-digit n>`, by which a grading process passes its cards to the publisher.
+ * Each further line is a RunLine.
+ */
 export const RunHeader = z.strictObject({
   v: z.literal([1, 2]),
   n: z.int(),
@@ -130,11 +145,14 @@ export const RunHeader = z.strictObject({
    * made.
    */
   positions: z.record(z.string(), z.record(z.string(), z.int())),
-  /** sha256 of the table of related parties that the cards were graded with; a leaf of the tree names it. */
+  /**
+   * sha256 of the table of related parties with which the cards were graded. A leaf (an entry of the public Merkle
+   * log) names this hash too.
+   */
   kin_sha256: z.string(),
   /**
-   * Every endpoint of the run's partitions that took money: rows of the next table of related parties. A header of
-   * version 1 lacks this member, and its run changes no row.
+   * Every endpoint of the run's partitions that took money without an answer: their rows in the next table of related
+   * parties. A run whose header lacks this member, such as any of version 1, does not change the table.
    */
   thieves: NonDeliveringSellers.optional(),
   changed: z.int(),

@@ -13,12 +13,15 @@ import { tokenPrice } from "./classes/token-price.ts";
 export type { Checker, Example, KnownAnswer, TruthSources, Variant } from "./classes/checker.ts";
 
 /**
- * The class of endpoints whose answers have no known truth. Only delivery is checked: there is an answer, it parses,
+ * The class of endpoints to which we know no right answer. Only delivery is checked: there is an answer, it parses,
  * and it is no error page.
  */
 export const anyClass: Checker = { name: "any", variants: {} };
 
-/** Every class with its checker. Each has a section in docs/classes.md. */
+/**
+ * The checkers of all classes (kinds of endpoints by the questions that they answer). docs/classes.md has a section
+ * for each.
+ */
 export const CHECKERS: readonly Checker[] = [
   arithmetic,
   encodings,
@@ -33,12 +36,12 @@ export const CHECKERS: readonly Checker[] = [
   anyClass,
 ];
 
-/** Returns the checker of a class by name; `any` for an unknown name. */
+/** Returns the checker of a class by name; the checker of class `any` for an unknown name. */
 export const checkerOf = (name: string): Checker => CHECKERS.find((checker) => checker.name === name) ?? anyClass;
 
 /**
- * Returns the kind of question by which an answer is scored; null for a class or a variant that does not exist or was
- * removed.
+ * Returns the variant (kind of question) by which an answer is scored; null for a class or a variant that does not
+ * exist or was removed.
  */
 export function variantOf({ class: name, variant }: Pick<KnownAnswer, "class" | "variant">): Variant | null {
   const { variants } = checkerOf(name);

@@ -4,9 +4,10 @@ import { type Envelope, envelopeOf } from "./envelope.ts";
 import { rfc3339 } from "./time.ts";
 
 /**
- * Salted commitments (orders.md, Publish). If a buyer does not publish its bought call, only a hash over a salt and the
- * bytes is kept, and only the buyer has the salt. Without the salt the hash reveals nothing, even to somebody who
- * guesses the bytes. With the salt the buyer can prove to anyone that the record received these bytes in that hour.
+ * Salted commitments (orders.md, Publish). If a buyer does not publish a call that it bought through us, the public
+ * log gets only a hash over a salt and the call's bytes, and only the buyer gets the salt. Without the salt the hash
+ * reveals nothing, even to somebody who guesses the bytes. With the salt the buyer can prove to anyone that these
+ * bytes were sent or received in that hour.
  */
 
 /** Every salt has this length, so that the boundary between salt and bytes is unambiguous. */
@@ -24,18 +25,18 @@ export function commitmentHash(salt: Uint8Array, bytes: Uint8Array): string {
   return createHash("sha256").update(salt).update(bytes).digest("hex");
 }
 
-/** Returns the UTC hour of a moment, in the form of a leaf's `moment`. */
+/** Returns the start of the UTC hour of a time, RFC 3339, as the member `moment` of a published commitment holds it. */
 export const utcHourOf = (at: Date): string => rfc3339(new Date(Math.floor(at.getTime() / HOUR_MS) * HOUR_MS));
 
 /**
- * Returns the first moment at which a commitment of this hour may be published: the end of the hour, so that the time
- * of the leaf reveals no more than the hour.
+ * Returns the time from which a commitment of this hour may be published: the end of the hour. Published earlier, the
+ * commitment's own time would reveal more than the hour.
  */
 export const publishableAt = (moment: string): Date => new Date(Date.parse(moment) + HOUR_MS);
 
 /**
- * Makes the record of a commitment, for the log topic `observations.paid` (`sealEnvelope`). The record id follows from
- * the hash, so a repeated append writes no second record.
+ * Makes the record of a commitment, for the log topic `observations.paid`. The record's id follows from the hash, so
+ * that a repeated append adds no second record.
  * @param sha256 from {@link commitmentHash}; the caller must not keep salt and bytes
  * @param observedAt when the call ended
  */
@@ -51,8 +52,8 @@ export function createCommitmentRecord(
 }
 
 /**
- * Makes the record of a receipt that POST /v1/web/evidence returned. The publisher makes a leaf from it. Key and record
- * id follow from the receipt's hash.
+ * Makes the record of a receipt that POST /v1/web/evidence returned. The publisher puts the receipt's hash into the
+ * public Merkle log. The record's key is that hash, and its id follows from it.
  * @param sha256 over the RFC 8785 bytes of the signed receipt
  */
 export const createReceiptRecord = (sha256: string, givenAt: Date, producer: string): Envelope<"web.receipt"> =>

@@ -6,7 +6,10 @@ import { isId, partitionOf, recordId } from "./ids.ts";
 import { RFC3339, rfc3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 
-/** The envelope version that is written. Readers accept every version that was ever written. */
+/**
+ * Version of the envelopes (the members that all records of the log have) that this code writes. Readers accept every
+ * version that was ever written.
+ */
 export const ENVELOPE_VERSION = 1;
 
 const Rfc3339 = z.string().regex(RFC3339);
@@ -31,7 +34,10 @@ export interface Envelope<T extends RecordType = RecordType> {
   type: T;
   event_id: string;
   cap?: string;
-  /** Partitioning key: the capability for most types, the host for an ask, the claim key for an order. */
+  /**
+   * Key that determines the record's partition: the capability id for most types, the host for an ask (a client's
+   * request to probe a url), the key of the buyer's payment for an order.
+   */
   key: string;
   observed_at: string;
   producer: string;
@@ -39,8 +45,8 @@ export interface Envelope<T extends RecordType = RecordType> {
 }
 
 /**
- * The values from which an envelope is made. The event id is a hash over type, key, `slot` and `attempt`, so it is
- * known before the call (records.md).
+ * The values from which an envelope is made. The event id is a hash over type, key, `slot` and `attempt`, so the id
+ * of a call's record is known before the call (records.md).
  */
 export interface EnvelopeInput<T extends RecordType>
   extends Pick<Envelope<T>, "type" | "cap" | "key" | "producer" | "body"> {
@@ -61,7 +67,7 @@ export function envelopeOf<T extends RecordType>(input: EnvelopeInput<T>): Envel
 const UPCASTS: Record<number, (raw: Record<string, unknown>) => Record<string, unknown>> = {};
 
 /**
- * A decoder that throws for bytes that are no UTF-8. It is created once, since creating a decoder costs as much as
+ * A decoder that throws for bytes that are no UTF-8. It is created once, since creating a decoder takes as long as
  * reading a record.
  */
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
@@ -70,7 +76,7 @@ export type ReadResult = { ok: true; envelope: Envelope } | { ok: false; reason:
 
 /**
  * Reads the bytes of a log record. Never throws: for bytes that do not parse or validate, and for versions later than
- * ours, it returns the reason, so that the caller can store the record as rejected.
+ * ours, it returns the reason, which the caller stores with the rejected record.
  */
 export function readEnvelope(bytes: Uint8Array): ReadResult {
   let raw: unknown;

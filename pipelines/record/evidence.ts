@@ -2,12 +2,13 @@ import { z } from "zod";
 import { RFC3339 } from "./time.ts";
 
 /**
- * Lines of an evidence file (records.md, Evidence): every sample of a UTC day, and the facts that were learned on that
- * day about samples of any day. Each line is RFC 8785 JSON. 5-archive writes the files; anybody can recompute a card
- * from them.
+ * Lines of an evidence file (records.md, Evidence): every sample (recorded call) of a UTC day, and the facts that
+ * were learned on that day about samples of any day. Each line is RFC 8785 JSON. 5-archive writes the files; anybody
+ * can recompute a card (an endpoint's signed grade) from them.
  *
  * `position` is the offset of the newest log record that the line contains, in `topic` of the capability's partition.
- * The run that computed a card whose leaf has the positions {topic: next} had read the line if `position < next`.
+ * A card's leaf (its entry in the public Merkle log) holds the positions {topic: next} up to which the grading run
+ * had read. That run had read the line if `position < next`.
  */
 const Time = z.string().regex(RFC3339);
 const NullableBoolean = z.boolean().nullable();
@@ -15,7 +16,7 @@ const NullableNumber = z.number().nullable();
 const NullableText = z.string().nullable();
 
 /**
- * The members of a paid row that later records may change. The entries of `before` and the amendments use these names
+ * The members of a sample that later records may change. The entries of `before` and the amendments use these names
  * too.
  */
 const ChangeableMembers = z.looseObject({
@@ -33,35 +34,43 @@ const ChangeableMembers = z.looseObject({
 });
 
 export const SampleLine = ChangeableMembers.extend({
-  /** Event id of the handshake, or of the intent of a paid call. */
+  /** Event id of the unpaid request (handshake), or of the intent that was recorded before a paid call. */
   obs_id: z.string(),
   capability_id: z.string(),
   topic: z.string(),
   position: z.int().min(0),
-  /** Offset of the sample's first record. A run whose `next` is at or below this offset had not read the sample. */
+  /**
+   * Offset of the sample's first record. A grading run whose `next` is at or below this offset had not read the
+   * sample.
+   */
   first: z.int().min(0),
   /**
-   * Earlier states of the row, ascending. Each entry holds the members that differed from this line for cards whose
-   * `next` is at or below the entry's `upto`, and above the `upto` of the entry before it (above `first` for the first
-   * entry).
+   * Earlier states of the sample, oldest first. Each entry applies to cards whose `next` is at or below the entry's
+   * `upto` and above the `upto` of the previous entry (above `first` for the first entry). It holds the members that
+   * had another value than in this line.
    */
   before: z.array(z.looseObject({ upto: z.int().min(0) })).optional(),
   t: Time,
+  /** 0: an unpaid request; 1: a paid call of ours; 2: a paid call that its buyer published. */
   kind: z.int(),
   payer: NullableText,
+  /** Weight of the sample in the grade. */
   w: NullableNumber,
   price: NullableNumber,
   input: NullableText,
   pay_to: NullableText,
   /**
-   * Only for a handshake: its state. The newest handshake whose state is `asked` or `malformed` determines the
-   * endpoint's payTo.
+   * State of an unpaid request (HANDSHAKE_STATES in bodies.ts); absent for a paid call. The newest request in state
+   * `asked` or `malformed` determines the payee that the endpoint names.
    */
   state: z.string().optional(),
 });
 export type SampleLine = z.infer<typeof SampleLine>;
 
-/** A fact that was learned later, about a sample (`of` is its obs_id) or about a capability. */
+/**
+ * A fact that was learned later, about a sample (`of` is the sample's obs_id) or about a capability. `field`,
+ * `value`: the fact.
+ */
 export const AmendmentLine = z.looseObject({
   of: z.string(),
   capability_id: z.string(),
@@ -75,15 +84,16 @@ export type AmendmentLine = z.infer<typeof AmendmentLine>;
 
 export type EvidenceLine = SampleLine | AmendmentLine;
 
-/** Validates a parsed line of a file of rows; null for one that is neither a sample nor an amendment. */
+/** Validates a parsed line of an evidence file; null for a line that is neither a sample nor an amendment. */
 export function parseEvidenceLine(value: unknown): EvidenceLine | null {
   const isSample = typeof value === "object" && value !== null && "obs_id" in value;
   return (isSample ? SampleLine : AmendmentLine).safeParse(value).data ?? null;
 }
 
 /**
- * One table of related parties (payees and domains that took money), written as the changes since the table on the line
- * before. The first line changes an empty table.
+ * One version of the table of related parties (endpoints that took money without an answer, with their payees and
+ * domains), written as its differences from the version on the previous line. The first line's differences are from
+ * an empty table. `kin`: sha256 of the version.
  */
 export const RelatedPartiesLine = z.looseObject({
   kin: z.string(),

@@ -7,8 +7,8 @@ import { z } from "zod";
 export const MAX_EXPECTATION_CHARS = 4_096;
 
 /**
- * A buyer's own expectation of the answer that it buys. The answer has to meet each member and to pass our own checks.
- * An expectation that cannot be evaluated is refused before anything is paid.
+ * Conditions that a buyer sets for the answer that it buys, beside our own checks. The buyer is charged only if the
+ * answer meets each of them. Conditions that cannot be evaluated are refused before anything is paid.
  */
 export const BuyersExpectation = z
   .strictObject({

@@ -8,7 +8,7 @@ export interface SchemaFault {
 
 /** Most faults that are reported for one value. */
 const MAX_FAULTS = 20;
-/** Longest name of a member in a report, characters. Names may be chosen by strangers. */
+/** Longest member name in a report, characters. A stranger may choose the name. */
 const MAX_NAME_CHARS = 100;
 
 const TYPE_WORDS: Record<string, string> = {
@@ -18,11 +18,11 @@ const TYPE_WORDS: Record<string, string> = {
 const UNIT_WORDS: Record<string, string> = { string: " characters", array: " items" };
 
 /**
- * Describes a fault in words that follow the name of its place in a sentence. zod's own texts are written for the
- * author of the schema.
+ * Describes a fault as the end of a sentence that begins with its place, such as "is missing". zod's own texts are
+ * written for the author of the schema, not for a client.
  */
 function describeIssue(issue: z.core.$ZodIssue): string {
-  // zod's own messages begin with these words. Any other message was written in the schema and is returned unchanged.
+  // zod's own messages begin with these words. Any other message comes from our schema and is returned unchanged.
   if (!/^(?:Invalid|Too) /.test(issue.message)) return issue.message;
   switch (issue.code) {
     case "invalid_type":
@@ -58,8 +58,8 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
 }
 
 /**
- * Formats a place as a JSON pointer (RFC 6901), except that the whole value is `/`, an older form on which clients
- * rely.
+ * Formats a place as a JSON pointer (RFC 6901). The pointer to the whole value is `/` and not "", since clients rely
+ * on that older form.
  */
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   `/${path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;

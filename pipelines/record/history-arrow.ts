@@ -19,8 +19,8 @@ const doubleType = new Float64();
 const microType = new Int64();
 
 /**
- * Columns in order. Prices are whole micro-units, which are exact. The dictionary type stores an id once for all days
- * of the endpoint.
+ * Columns in order. Prices are whole millionths of a dollar, which are exact. The dictionary type stores an
+ * endpoint's id once for all its days.
  */
 const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
   // Every table needs a new dictionary type, since each type object identifies one dictionary.
@@ -40,7 +40,7 @@ const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
 });
 const NAMES = Object.keys(columnTypes()) as (keyof HistoryDay)[];
 
-/** Encodes the rows of one bucket, ascending by capability and day, as one Arrow IPC file. */
+/** Encodes the rows of one bucket of endpoints as one Arrow IPC file. The rows must ascend by capability id and day. */
 export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
   const types = columnTypes();
   const columns = NAMES.map((name) => {
@@ -51,8 +51,8 @@ export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
 }
 
 /**
- * One bucket's history in memory. It keeps the columns of the file and makes rows only for the endpoint that a caller
- * asks for.
+ * The chart data of one bucket of endpoints. It keeps the file's columns in memory and makes rows only for the
+ * endpoint that a caller asks for.
  * @throws Failure
  */
 export class HistoryFile {

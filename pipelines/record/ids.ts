@@ -9,8 +9,9 @@ const ID_CHARS = 26;
 const idBuffer = Buffer.alloc(ID_CHARS);
 
 /**
- * Encodes the first 130 bits of a digest, high bit first, as 26 Crockford characters. The text is decoded from a buffer
- * in one step, since V8 stores a string that was joined character by character as a chain of half a kilobyte.
+ * Encodes the first 130 bits of a digest, high bit first, as 26 Crockford characters. The text is decoded from a
+ * buffer in one step, since V8 stores a string that was joined character by character as a chain of pieces, which
+ * takes half a kilobyte.
  */
 export function crockford130(digest: Uint8Array): string {
   let length = 0;
@@ -37,12 +38,16 @@ export function idOf(parts: readonly string[]): string {
   return crockford130(sha256(canonicalBytes([...parts])));
 }
 
-/** Computes a capability id. `url` must be normalised (url.ts); `tool` is the MCP tool's name or "". */
+/**
+ * Computes the id of a capability, that is, one priced endpoint. `url` must be normalised (url.ts); `tool` is the MCP
+ * tool's name or "".
+ */
 export const capId = (method: string, url: string, tool = ""): string => `cap_${idOf(["1", method, url, tool])}`;
 
 /**
- * Computes the event id of an envelope, which does not depend on the call's result. records.md lists the `slot` of each
- * type; `attempt` begins at 0.
+ * Computes the event id of a record. The id does not depend on the record's content, so the id of a call's record is
+ * known before the call. `slot`: what distinguishes records with one type and key, listed in records.md. `attempt`
+ * begins at 0.
  */
 export const recordId = (type: string, key: string, slot: string, attempt = 0): string =>
   `rec_${idOf([type, key, slot, String(attempt)])}`;
@@ -55,8 +60,8 @@ export const archiveId = (subject: string, day: string, contentHash: string): st
 export const plannedSlot = (block: number, minute: number): string => `${block}/${minute}`;
 
 /**
- * Computes a notice id. Every attempt of every process computes an equal id for a notice, since a card's bytes
- * determine its signature.
+ * Computes the id of a notice (a message to a watcher about a new card). Every attempt of every process computes the
+ * same id for a notice, since the card's signature follows from the card's bytes.
  */
 export const noticeId = (watcher: string, cardSignature: string): string =>
   `ntc_${idOf(["notice", watcher, cardSignature])}`;
@@ -66,7 +71,10 @@ const ID_FORM = /^(?:cap|rec|arc|wat|ntc)_[0-9A-HJKMNP-TV-Z]{26}$/;
 export const isId = (prefix: "cap" | "rec" | "arc" | "wat" | "ntc", text: string): boolean =>
   text.startsWith(`${prefix}_`) && ID_FORM.test(text);
 
-/** Returns the bucket of a key: the first 6 bits of sha256(key), 0 to 63. The buckets of the record never change. */
+/**
+ * Returns the bucket of a key: the first 6 bits of sha256(key), 0 to 63. A key's bucket never changes, while its
+ * partition depends on the number of partitions.
+ */
 export const bucketOf = (key: string): number => sha256(key)[0]! >> 2;
 
 /**

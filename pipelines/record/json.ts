@@ -20,12 +20,15 @@ export const get = (value: unknown, ...path: string[]): unknown => {
 };
 
 /**
- * Cuts a text to `max` characters and replaces lone surrogates, which have no RFC 8785 form. They may be in the text,
- * or the cut may make them.
+ * Cuts a text to `max` characters and then replaces lone surrogates, which have no RFC 8785 form. The text may
+ * contain some, and the cut may leave one.
  */
 export const clean = (value: string, max: number): string => value.slice(0, max).replace(/\p{Surrogate}/gu, "\ufffd");
 
-/** Removes the slashes at the end. It is a loop, since a regular expression would backtrack at every slash. */
+/**
+ * Removes the slashes at the end of a text. It uses a loop, since a regular expression would take quadratic time on
+ * many slashes.
+ */
 export function withoutSlashes(value: string): string {
   let end = value.length;
   while (value[end - 1] === "/") end--;
@@ -37,15 +40,18 @@ export const text = (value: unknown, max: number): string | undefined =>
   typeof value === "string" && value.trim() ? clean(value.trim(), max) : undefined;
 
 /**
- * Deepest nesting of a stranger's JSON that is parsed: functions that walk the value may recurse. It is twice what the
- * record can hold.
+ * Deepest nesting of a stranger's JSON that is parsed, since functions that walk the value may recurse. It is twice
+ * the depth that a record may have.
  */
 export const MAX_NESTED = 2 * MAX_DEPTH;
-/** Most values in one JSON text that is parsed. Terms and documents of real sellers have some thousands. */
+/**
+ * Most values in one JSON text that is parsed. Payment terms and API descriptions of real sellers have some
+ * thousands.
+ */
 const MAX_VALUES = 200_000;
 /**
- * Most values in a text that may be long: a paid answer may be a megabyte of numbers, and a catalogue may send all rows
- * at once.
+ * Most values in a JSON text of a kind that may be long: a paid answer may be a megabyte of numbers, and a catalogue
+ * may send all its endpoints at once.
  */
 export const MAX_VALUES_LONG_TEXT = 1_000_000;
 
@@ -95,7 +101,7 @@ export function parseJson(input: Uint8Array | string, maxValues = MAX_VALUES): u
   }
 }
 
-/** Returns any value as JSON text, or only its type if the value is nested too deep to print. */
+/** Returns any value as JSON text, or only its type if the value has no JSON form or is nested too deep to print. */
 export function show(value: unknown): string {
   try {
     return JSON.stringify(value) ?? typeof value;
@@ -105,12 +111,12 @@ export function show(value: unknown): string {
 }
 
 /**
- * Base64 in the standard or the URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5). All wallets' decoders
- * read these characters alike.
+ * Base64 in the standard or the URL-safe alphabet, padded or not (RFC 4648 sections 4 and 5). The decoders of all
+ * wallets decode these characters alike.
  */
 const PLAIN_BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/;
 
-/** Is this base64 that all decoders read alike? Decoders differ in how they treat other characters. */
+/** Is this base64 that all decoders decode alike? Decoders differ in how they treat other characters. */
 export const isPlainBase64 = (input: string): boolean =>
   PLAIN_BASE64.test(input) && removePadding(input).length % 4 !== 1;
 
@@ -133,12 +139,13 @@ function decodeBase64(input: string): Uint8Array | null {
 }
 
 /**
- * Parses JSON as the clients of the payment protocols do: it replaces bytes that are no UTF-8, since Latin-1 text from
- * `btoa` is common. It returns undefined when {@link parseJson} does.
+ * Parses JSON as the clients of the payment protocols do: it replaces bytes that are no UTF-8, since Latin-1 text
+ * from `btoa` is common. Like {@link parseJson}, it returns undefined for a text that is no JSON, is nested too deep,
+ * or has too many values.
  */
 export const parseLooseJson = (bytes: Uint8Array): unknown => parseJson(new TextDecoder().decode(bytes));
 
-/** Parses JSON in base64; undefined when the text is neither. */
+/** Parses JSON that is encoded in base64; undefined if the text is no base64 or what it encodes is no JSON. */
 export function parseBase64Json(input: string): unknown {
   const bytes = decodeBase64(input);
   return bytes === null ? undefined : parseLooseJson(bytes);

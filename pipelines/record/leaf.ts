@@ -5,8 +5,8 @@ import { SignedCard } from "./card.ts";
 import { BANDS } from "./vocabulary.ts";
 
 /**
- * Longest leaf of the tree, the log of everything published (publication.md), in bytes. A leaf is the RFC 8785 form of
- * an object, without a newline.
+ * Longest leaf in bytes. A leaf is one entry of the tree, the public Merkle log of everything that is published
+ * (publication.md): the RFC 8785 form of an object, without a newline.
  */
 export const MAX_LEAF_BYTES = 65_535;
 
@@ -15,8 +15,10 @@ const band = z.enum([...BANDS, "UNRATED"]);
 const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt: z.string().nullable().optional() });
 
 /**
- * A published card. `raw_band` is the letter from this run's samples; `card.band` is the letter after the hold, which
- * delays a rise.
+ * A published card (an endpoint's signed grade). `raw_band`: the letter that the samples (recorded calls) give.
+ * `card.band`: the letter after the hold, which delays a rise. `headline`: of the endpoint's cards, the one that
+ * `check` shows. `inputs`: what the grading run had read: log positions, a digest of the samples, and the hash of the
+ * table of related parties (`kin`).
  */
 export const GradeLeaf = z.looseObject({
   kind: z.literal("grade"),
@@ -25,8 +27,8 @@ export const GradeLeaf = z.looseObject({
   raw_band: band,
   headline: z.boolean(),
   /**
-   * The sentence that explains the card (verification-method.md section 8). It is in the leaf because answers of
-   * `check` contain it, so that the tree's signature covers it too.
+   * The sentence that explains the card (verification-method.md section 8). It is in the leaf so that the tree's
+   * signature covers it, since `check` answers with it.
    */
   why: z.string(),
   inputs: z.looseObject({
@@ -38,15 +40,16 @@ export const GradeLeaf = z.looseObject({
 });
 export type GradeLeaf = z.infer<typeof GradeLeaf>;
 
-/** Returns when the card of a leaf was computed; if the card has no such time, when it was published. */
+/** Returns when the card of a leaf was computed; if the card does not state that, when it was published. */
 export const cardTime = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
 
 /** Most offers that a listing leaf holds, in the order of the 402 that named them. */
 export const MAX_LISTED_OFFERS = 16;
 
 /**
- * One way to pay that an endpoint's newest 402 offers. A member is null if the 402 does not name it, or if it changes
- * from call to call; then `check` answers with its newest value.
+ * One way to pay that an endpoint's newest 402 offers. A member is null if the 402 does not name it. `price` and
+ * `pay_to` are null too if they change from call to call, which would change the leaf; `check` answers with their
+ * newest values.
  */
 const ListedOffer = z.looseObject({
   /** CAIP-2 id, or the name that the 402 has for the network. */
@@ -59,7 +62,10 @@ const ListedOffer = z.looseObject({
 });
 export type ListedOffer = z.infer<typeof ListedOffer>;
 
-/** An endpoint that entered the market index, or whose listing changed. */
+/**
+ * What the public index of endpoints states about an endpoint: published when the endpoint enters the index or one of
+ * these members changes.
+ */
 export const ListingLeaf = z.looseObject({
   kind: z.literal("listing"),
   ...LEAF_MEMBERS,
@@ -71,7 +77,7 @@ export const ListingLeaf = z.looseObject({
   description: z.string().nullable(),
   seller_controlled: z.boolean(),
   defects: z.array(DefectLine),
-  /** Empty before the endpoint's first 402; absent in leaves of older logs. */
+  /** Empty before the endpoint's first 402; absent in older leaves. */
   offers: z.array(ListedOffer).max(MAX_LISTED_OFFERS).optional(),
 });
 export type ListingLeaf = z.infer<typeof ListingLeaf>;
@@ -83,8 +89,8 @@ export const CorrectionLeaf = z.looseObject({
   ...LEAF_MEMBERS,
   capability_id: z.string(),
   /**
-   * Offset of the correction's record in the topic `corrections` of the capability's partition. Cards whose run had not
-   * read up to this offset do not take it into account.
+   * Offset of the correction's record in the topic `corrections` of the capability's partition. A card does not take
+   * the correction into account if the positions in its leaf are at or below this offset.
    */
   position: z.int().min(0).optional(),
   body: z.looseObject({}),
@@ -92,8 +98,8 @@ export const CorrectionLeaf = z.looseObject({
 export type CorrectionLeaf = z.infer<typeof CorrectionLeaf>;
 
 /**
- * A commitment to a day's plan of calls, published before the day. The first such leaf after the day discloses the
- * salt.
+ * A commitment to a day's plan of calls, published before the day's first call. The first such leaf after the day
+ * discloses the salt, by which anybody can check the plan.
  */
 const ScheduleLeaf = z.looseObject({
   kind: z.literal("schedule"),
@@ -101,7 +107,10 @@ const ScheduleLeaf = z.looseObject({
   day: z.string(),
   /** sha256 of the salt's 32 bytes. */
   salt_hash: z.string(),
-  /** Merkle root (RFC 6962) over the sorted covered cap ids. */
+  /**
+   * Merkle root (RFC 6962) over the sorted capability ids of the endpoints that may be paid on the day; `covered` is
+   * their number.
+   */
   covered_root: z.string(),
   covered: z.int(),
   /** The salt of an earlier day, now disclosed. Absent in the first leaf of this kind. */
@@ -109,8 +118,8 @@ const ScheduleLeaf = z.looseObject({
 });
 
 /**
- * A salted commitment to the bytes of a bought call that its buyer did not publish (commitment.ts). The object is
- * strict, since any further member could help to identify the buyer.
+ * A salted commitment to the bytes of a bought call that its buyer did not publish (commitment.ts). No further
+ * members are accepted, since they could help to identify the buyer.
  */
 export const CommitmentLeaf = z.strictObject({
   kind: z.literal("commitment"),
@@ -138,14 +147,14 @@ export const ReceiptLeaf = z.strictObject({
 export type ReceiptLeaf = z.infer<typeof ReceiptLeaf>;
 
 /**
- * The changes that a grading run makes to the table of related parties (payees and domains that took money without an
- * answer). The table is made by applying these leaves in order. Each card names the table that it was graded with by
- * the table's hash (`inputs.kin`).
+ * The changes that a grading run makes to the table of related parties (endpoints that took money without an answer,
+ * with their payees and domains). The table follows from applying these leaves in order. Each card's leaf names, by
+ * its hash (`inputs.kin`), the table with which the card was graded.
  */
 export const RelatedPartiesLeaf = z.looseObject({
   kind: z.literal("kin"),
   ...LEAF_MEMBERS,
-  /** When the run was made. */
+  /** When the grading run was made. */
   computed_at: z.string(),
   /** Hash of the table after this leaf (docs/evidence.md); null if the next leaf continues the change. */
   kin: Sha256Hex.nullable(),
@@ -170,14 +179,15 @@ export const IndexLeaf = z.looseObject({
   sha256: z.string(),
   bytes: z.int(),
   tree_size: z.int(),
-  /** The index's lines as one Parquet file; absent in leaves of older logs. */
+  /** The index's lines as one Parquet file; absent in older leaves. */
   table: z.looseObject({ key: z.string(), sha256: Sha256Hex, bytes: z.int().min(0) }).optional(),
 });
 export type IndexLeaf = z.infer<typeof IndexLeaf>;
 
 /**
- * One file of evidence (records.md, Evidence), or the statement that a day has none. The leaves of one closing of a day
- * follow each other and are numbered by `part` of `parts`, so that a reader notices a missing leaf.
+ * One evidence file (records.md, Evidence), or the statement that a day has none. The evidence of a UTC day is
+ * published at once when the day is closed: the leaves of one closing are neighbours and are numbered by `part` of
+ * `parts`, so that a reader notices a missing leaf.
  */
 export const EvidenceLeaf = z.looseObject({
   kind: z.literal("evidence"),
@@ -193,16 +203,16 @@ export const EvidenceLeaf = z.looseObject({
   parts: z.int().min(1),
   /**
    * `rows`: samples and amendments of one bucket (of 64, by capability id). `kin`: tables of related parties.
-   * `nothing`: the day has no row.
+   * `nothing`: there is no file, since the day has no row.
    */
   holds: z.enum(["rows", "kin", "nothing"]),
   bucket: z.int().min(0).max(63).nullable(),
   /** Number of the file's lines. */
   rows: z.int().min(0),
-  /** {topic: next offset} in the bucket's partition: the closing had read all records below these offsets. */
+  /** {topic: next offset} in the bucket's partition: all records below these offsets were read for the file. */
   positions: z.record(z.string(), z.int()),
   /**
-   * For `kin`: the file has the tables that this day's cards name, as far as their leaves lie below this position of
+   * For `kin`: the file has the tables that the day's cards name, of cards whose leaves are below this position of
    * the tree.
    */
   below: z.int().min(0).nullable(),
@@ -218,7 +228,7 @@ export const EvidenceLeaf = z.looseObject({
 });
 export type EvidenceLeaf = z.infer<typeof EvidenceLeaf>;
 
-/** One file of the archive (publication.md), with its whole signed manifest. */
+/** One file of the archive of old rows (publication.md), with its whole signed manifest. */
 export const ArchiveLeaf = z.looseObject({
   kind: z.literal("archive"),
   ...LEAF_MEMBERS,
@@ -227,8 +237,8 @@ export const ArchiveLeaf = z.looseObject({
   sha256: z.string(),
   unpacked_bytes: z.int().min(0),
   /**
-   * Manifest id of the wrong file of this subject and day that this file replaces, and the reason; null if it replaces
-   * none.
+   * Manifest id of a wrong file of the same subject and day that this file replaces, and the reason; both null if it
+   * replaces none.
    */
   supersedes: z.string().nullable(),
   reason: z.string().nullable(),
@@ -257,13 +267,14 @@ export const Leaf = z.discriminatedUnion("kind", [
 export type Leaf = z.infer<typeof Leaf>;
 export type LeafKind = Leaf["kind"];
 
-/** One line of the market index: a capability with the card that `check` answers with. */
+/** One line of the market index: a capability (priced endpoint) with the card that `check` shows. */
 export const IndexLine = z.looseObject({
   url: z.string(),
   method: z.string(),
   tool: z.string().nullable().optional(),
   capability_id: z.string(),
   band,
+  /** How deeply the endpoint was verified (TIERS in vocabulary.ts); null if nothing was measured yet. */
   tier: z.string().nullable(),
   /** Number of samples; null if the card has no such figure; 0 if there is no card. */
   sample_count: z.int().nullable(),

@@ -2,21 +2,31 @@ import type { BodyOf, Claims } from "./bodies.ts";
 import type { Mapping } from "./classes/mapping.ts";
 
 /**
- * Reads for the observer and the planner from the record, that is, from the lake (the database of the log's rows).
- * After a start the lake must first load everything that the log holds; otherwise a planned call could be made twice.
+ * Queries of the observer (which probes and pays endpoints) and the planner on what was recorded so far. They read
+ * the lake (the database of the log's rows). After a start the lake must first load everything that the log holds;
+ * otherwise a planned call could be made twice.
  */
 export interface Memory {
-  /** The capabilities (priced endpoints) that are listed now, one row each. */
+  /** Reads the capabilities (priced endpoints) that a catalogue or their seller lists now. */
   listed(): Promise<ListedCap[]>;
-  /** Reads the listing records of one source: the newest of each source id, and all of that UTC day. */
+  /**
+   * Reads the listing records of one source (a catalogue, or a seller's own list): the newest record of each source
+   * id (the source's name for an endpoint), and all records of that UTC day.
+   */
   listingsOf(source: string, day: string): Promise<StandingListing[]>;
-  /** Reads the event ids of handshakes and intents whose planned slot is on that UTC day. */
+  /**
+   * Reads the event ids of the records of that UTC day's planned calls: unpaid requests (handshakes) and intents to
+   * pay.
+   */
   recordedIdsOn(day: string): Promise<Set<string>>;
-  /** Reads at most `max` synthetic inputs whose calls passed, as `<cap> <request_sha256>`, newest first. */
+  /**
+   * Reads at most `max` inputs that we made from a schema and whose paid calls passed, as `<cap> <request_sha256>`,
+   * newest first.
+   */
   passedInputs(max: number): Promise<string[]>;
   /**
-   * Reads the intents (records written before a payment is sent) without a result, because the process that wrote the
-   * intent ended too early.
+   * Reads the intents (records written before a payment is sent) that have no result, because the process that wrote
+   * them ended before the call did.
    */
   openIntents(): Promise<OpenIntent[]>;
   /**
@@ -28,31 +38,39 @@ export interface Memory {
    * Reads the payments of the last 90 days that settled, got no answer and were not paid back; and all refunds so far.
    */
   readDebts(): Promise<Debts>;
-  /** Returns verdicts, not recorded yet, on failures that buyers published. */
+  /** Returns the verdicts on failures that buyers published, as far as they are not recorded yet. */
   findVerdicts(): Promise<Verdict[]>;
-  /** Was a payment proof sent to this endpoint a second time after `since` (RFC 3339), with a recorded result? */
+  /**
+   * Is there a record after `since` (RFC 3339) of what this endpoint did when a payment proof was sent to it a second
+   * time?
+   */
   retriedSince(cap: string, since: string): Promise<boolean>;
-  /** Reads the payee of each endpoint's newest settlement after `since` (RFC 3339). */
+  /** Reads the payee of each endpoint's newest settlement (payment on the chain) after `since` (RFC 3339). */
   payees(since: string): Promise<PaidPayee[]>;
-  /** Reads our wallets, in lower case, that had an intent to pay this address after `since` (RFC 3339). */
+  /**
+   * Reads the addresses, in lower case, of our wallets that signed a payment to this address after `since` (RFC
+   * 3339).
+   */
   walletsPaying(payTo: string, since: string): Promise<string[]>;
   /**
-   * Reads the classes whose calls all failed on a UTC day from `since` to before `until`, with at least `minPayees`
-   * payees called.
+   * Reads the classes (kinds of endpoints with questions that we can check) and UTC days from `since` to before
+   * `until` on which all calls of the class failed and at least `minPayees` payees were called.
    */
   failedClasses(since: string, until: string, minPayees: number): Promise<FailedClass[]>;
   /**
-   * Reads the calls of a class on a UTC day that count for grading, were answered, and were not withdrawn by a
+   * Reads the calls of a class on a UTC day that count for grading, got an answer, and were not withdrawn by a
    * correction.
    */
   callsOfClass(name: string, day: string): Promise<ClassCall[]>;
-  /** Sums the amounts of all intents of that UTC day, settled or not, for each capability and payee. */
+  /**
+   * Sums the amounts of all payments that were signed on that UTC day, settled or not, for each capability and payee.
+   */
   spentOn(day: string): Promise<Spent[]>;
 }
 
 /**
- * Whether one of our own calls reproduced a failure that a buyer published. Such a call is blind: its wallet is unknown
- * to the seller (verification-method.md section 3).
+ * Whether one of our own calls reproduced a failure that a buyer published. Such a call is blind: it is paid from a
+ * wallet that the seller does not know as ours (verification-method.md section 3).
  */
 export interface Verdict {
   /** Event id of the published call. */
@@ -68,18 +86,18 @@ export interface PaidPayee {
   network: string;
   asset: string;
   payTo: string;
-  /** When the other payers of this payee were last recorded, RFC 3339, or null. */
+  /** When counts of this payee's other payers were last recorded, RFC 3339, or null. */
   lastReadAt: string | null;
 }
 
-/** A class whose calls all failed on one day, with the number of payees that were called. */
+/** A class (a kind of endpoints) whose calls all failed on one UTC day, with the number of payees that were called. */
 export interface FailedClass {
   class: string;
   day: string;
   payees: number;
 }
 
-/** A paid call with a question of a class. */
+/** A paid call whose input was a question of the endpoint's class. */
 export interface ClassCall {
   /** Event id of its intent. */
   intent: string;
@@ -89,7 +107,7 @@ export interface ClassCall {
   t: string;
 }
 
-/** The sum of an endpoint's payments to one address. */
+/** The sum of the payments for one endpoint to one address. */
 export interface Spent {
   cap: string;
   /** Host with its port. */
@@ -103,44 +121,51 @@ export interface ListedCap {
   url: string;
   method: string;
   tool: string | null;
-  /** Newest claims: those of a seller-controlled listing, else those of a catalogue. */
+  /**
+   * What the newest listing states about the endpoint. A listing that the seller controls takes precedence over a
+   * catalogue's.
+   */
   claims: Claims;
-  /** Event id of the newest seller-controlled listing, or null. A 402 can be dishonest only against this listing. */
+  /**
+   * Event id of the newest seller-controlled listing, or null. A 402 counts as dishonest only if it differs from this
+   * listing.
+   */
   sellerListing: string | null;
   sellerClaims: Claims | null;
   /**
-   * Event ids of all current listings of the endpoint, also those in catalogues. A listing whose content gives one of
-   * these ids is not written again.
+   * Event ids of all current listings of the endpoint, also those in catalogues. An id follows from the listing's
+   * content, so a listing with one of these ids is not written again.
    */
   standing: string[];
   /** Time of the first handshake, RFC 3339, or null. */
   firstSeen: string | null;
   /**
-   * Number of blocks (six hours UTC) in which the endpoint has a paid row that counts (kind 1, not excused as our own
-   * fault).
+   * Number of blocks (six hours UTC each) in which at least one of our paid calls of the endpoint counts for its
+   * grade.
    */
   paidBlocks: number;
   /**
-   * Re-test state from the endpoint's paid rows in time order: `failing` from a failure until three calls in a row
-   * pass. A failure that a buyer published counts too, until there is a verdict on it.
+   * State of re-tests (further calls after a failure): `failing` from a failed paid call until three calls in a row
+   * pass; `passes`: how many have passed since. A failure that a buyer published counts too, until there is a verdict
+   * on it.
    */
   retest: { failing: boolean; passes: number };
-  /** Quote of the newest answered 402, as money, or null. */
+  /** Price that the newest 402 asked, in dollars; null if it is not known. */
   lastPrice: string | null;
   lastPayTo: string | null;
   /**
-   * The mapping to a class that we made for the endpoint, and the results of its control inputs (trial calls); absent
-   * or null if there is none.
+   * The mapping by which we ask the endpoint questions of a class, and the results of its control inputs (trial calls
+   * with known answers); absent or null if there is none. `dropped`: the mapping is no longer used.
    */
   mapped?: (Pick<Mapping, "id"> & { dropped: boolean; controls: number; passed: boolean }) | null;
   /**
-   * Time of the newest 402, RFC 3339; null before the first. Absent if it is not known; then the endpoint does not
-   * count as silent.
+   * Time of the newest 402, RFC 3339; null before the first. Absent if it is not known; then the planner does not
+   * regard the endpoint as silent.
    */
   lastAsked?: string | null;
   /**
-   * Time of the newest attempt at a paid call, RFC 3339: an intent, or a first request that could not be paid for a
-   * reason that is not our fault.
+   * Time of the newest attempt at a paid call, RFC 3339: a signed payment, or a first request that was not followed
+   * by a payment for a reason that is not our fault; null before the first.
    */
   lastTried: string | null;
 }
@@ -163,16 +188,19 @@ export interface StandingListing {
   newest: boolean;
 }
 
-/** An intent and its Transfer; `seen` is null until the Transfer was found on the chain. */
+/** An intent and its Transfer (the payment on the chain); `seen` is null until the Transfer was found. */
 export interface AwaitedIntent extends OpenIntent {
   seen: BodyOf<"settlement"> | null;
 }
 
-/** Most payments without an answer that are returned: the newest ones. */
+/** Most unanswered payments that {@link Memory.readDebts} returns; older ones are left out. */
 export const MAX_UNDELIVERED = 10_000;
 
 export interface Debts {
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
-  /** For each refunded intent, the Transfer from payee to wallet. One Transfer refunds only one intent. */
+  /**
+   * For each refunded intent, the Transfer by which the payee paid our wallet back. One Transfer refunds only one
+   * intent.
+   */
   refunds: { intent: string; tx: string; payee: string; wallet: string }[];
 }

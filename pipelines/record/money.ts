@@ -1,6 +1,9 @@
 import { Failure } from "../../infra/errors.ts";
 
-/** The form of money on the wire: a decimal text. In memory money is a BigInt of micro-units (6 decimals). */
+/**
+ * The form of money on the wire: dollars as a decimal text. In memory money is a BigInt of micro-units (millionths of
+ * a dollar).
+ */
 const MONEY = /^\d{1,12}\.\d{1,6}$/;
 
 /** Makes the error for a text or a number that is no amount of money. */
@@ -45,7 +48,7 @@ export function parseSum(text: string): bigint {
 /** An amount in a token's atomic units, which the chain holds as uint256: up to 78 digits. */
 const ATOMIC = /^\d{1,78}$/;
 
-/** Parses a whole number of atomic units; null for anything else. Never converts "0.001" or "$1". */
+/** Parses a whole number of atomic units; null for anything else, such as "0.001" or "$1". */
 export function parseAtomic(text: unknown): bigint | null {
   return typeof text === "string" && ATOMIC.test(text) ? BigInt(text) : null;
 }
@@ -63,7 +66,7 @@ export function atomicToMicro(atomic: bigint, decimals: number): bigint | null {
   return micro < 10n ** 18n ? micro : null;
 }
 
-/** Returns the service's fee on a seller's price: 10 %, rounded up, at least 0.002 (orders.md). */
+/** Returns the service's fee on a seller's price, micro-units: 10 %, rounded up, at least 0.002 dollars (orders.md). */
 export const feeOf = (price: bigint): bigint => {
   const tenth = (price + 9n) / 10n;
   return tenth > 2000n ? tenth : 2000n;

@@ -1,6 +1,6 @@
 /**
- * CAIP-2 ids of network names: those of x402 version 1 (the whole table of @x402/evm 2.27) and others that sellers use.
- * A name that is not in this table stays as it is written.
+ * CAIP-2 ids by network name: the names of x402 version 1 (the whole table of @x402/evm 2.27), and others that
+ * sellers use. A name that is not in this table is recorded as the seller wrote it.
  */
 export const NETWORK_NAMES: Readonly<Record<string, string>> = {
   ethereum: "eip155:1",
@@ -37,8 +37,8 @@ export const NETWORK_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * USDC contracts by CAIP-2 id, hex in lower case. USDC has 6 decimals on each of these chains. Only amounts in USDC are
- * converted to money.
+ * USDC contracts by CAIP-2 id, hex in lower case. USDC has 6 decimals on each of these chains. Only amounts in USDC
+ * are converted to dollars.
  */
 export const USDC: Readonly<Record<string, string>> = {
   "eip155:1": "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48",
@@ -55,8 +55,8 @@ export const USDC: Readonly<Record<string, string>> = {
 };
 
 /**
- * Other dollar tokens by CAIP-2 id, hex in lower case, with which the official client pays by default (@x402/evm 2.27,
- * table of default assets). Their decimals differ, so their amounts are not converted to money.
+ * Other dollar tokens by CAIP-2 id, hex in lower case, with which the official client pays by default (@x402/evm
+ * 2.27, table of default assets). Their decimals differ, so their amounts are not converted to dollars.
  */
 export const OTHER_DOLLAR_TOKENS: Readonly<Record<string, readonly string[]>> = {
   "eip155:14": ["0xe7cd86e13ac4309349f30b3435a9d337750fc82d"],
@@ -93,13 +93,13 @@ const SYMBOLS: Readonly<Record<string, string>> = {
   "0x20c0000000000000000000000000000000000000": "pathUSD",
 };
 
-/** Returns the symbol of a token's contract, for people; the contract itself where its symbol is not known here. */
+/** Returns the symbol of a token's contract, for display; the contract itself if {@link SYMBOLS} lacks it. */
 export const symbolOf = (asset: string): string => {
   const key = asset.toLowerCase();
   return Object.hasOwn(SYMBOLS, key) ? SYMBOLS[key]! : asset;
 };
 
-/** Returns the first name of a network (CAIP-2), for people; its id where it has no name here. */
+/** Returns the first name of a network (CAIP-2 id) in {@link NETWORK_NAMES}, for display; the id if it has none. */
 export const networkName = (id: string): string =>
   Object.entries(NETWORK_NAMES).find(([, known]) => known === id)?.[0] ?? id;
 

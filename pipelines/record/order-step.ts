@@ -4,9 +4,10 @@ import { RFC3339 } from "./time.ts";
 import { METHODS } from "./vocabulary.ts";
 
 /**
- * Steps of an order (a call that a buyer buys through us, orders.md). A replica writes one step before each action and
- * one step after it observed the action's result. The objects are loose: unknown members are kept. Money is text with
- * six decimals; times of the chain are unix seconds. A leg is one payment to one seller for the order.
+ * Steps of an order (a call that a buyer buys through us, orders.md). The replica (selling process) that acts on an
+ * order writes one step before each action, and one step after it has observed the action's result. The objects are
+ * loose: unknown members are kept. Money is dollars as text with six decimals; times of the chain are unix seconds. A
+ * leg is one payment to one seller for the order.
  */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
 const Time = z.string().regex(RFC3339);
@@ -15,8 +16,8 @@ const Tx = z.string().max(120);
 const Leg = z.int().min(0).max(63);
 
 /**
- * The cost, in the chain's own coin, of a transaction that we sent, from its receipt. Transactions of others are not
- * recorded.
+ * The cost, in the chain's own coin, of a transaction that we sent, from the transaction's receipt on the chain.
+ * Transactions of others are not recorded.
  */
 const Gas = z.looseObject({
   kind: z.enum(["charge", "hold", "capture", "void", "refund", "cancel"]),
@@ -40,16 +41,14 @@ const STEP_MEMBERS = {
   /** Name of the replica that wrote the step. */
   by: z.string().max(60),
   at: Time,
-  /** Cost of the step's own transaction; absent if the step has no transaction, or the cost was not yet known. */
+  /** Cost of the transaction that the step reports; absent if there is none, or its cost was not yet known. */
   gas: Gas.optional(),
 };
 
 /** Longest signed payment header for a seller, in characters. It is bounded because the log keeps it for ever. */
 export const MAX_SIGNED_CHARS = 12_288;
 
-/**
- * The request that is bought. The body's bytes are kept beside the log as an object of the order (order-objects.ts).
- */
+/** The request that is bought. The body's bytes are not in the log but in the object store (order-objects.ts). */
 export const BoughtRequest = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS),
@@ -59,21 +58,27 @@ export const BoughtRequest = z.looseObject({
   body_bytes: z.int().min(0).optional(),
   /** Name of the MCP tool that is called; then the body holds its arguments. Absent: a plain HTTP call. */
   tool: z.string().max(200).optional(),
-  /** sha256 over `METHOD url` (of a tool `TOOL url name`), a newline and the body. */
+  /** sha256 over `METHOD url` (for an MCP tool `TOOL url name`), a newline and the body. */
   sha256: Sha256Hex,
 });
 export type BoughtRequest = z.infer<typeof BoughtRequest>;
 
 /** The price and fee that the buyer was promised, and the most that it will be charged. */
 export const Quote = z.looseObject({
-  /** The price that the seller's own 402 asked for this call; with a fallback, the most that any candidate may cost. */
+  /**
+   * The price that the seller's own 402 asked for this call. If other sellers may be tried after a failure, the most
+   * that any of them may cost.
+   */
   price: Money,
   fee: Money,
   total: Money,
 });
 export type Quote = z.infer<typeof Quote>;
 
-/** Checks by which a bought answer may be judged, the most conclusive first. */
+/**
+ * Checks by which a bought answer may be judged, the most conclusive first: a known right answer; the seller's JSON
+ * Schema; the form of the endpoint's class; that the answer parses; the HTTP status.
+ */
 export const JUDGED_BY = ["truth", "schema", "class", "parses", "status"] as const;
 export type JudgedBy = (typeof JUDGED_BY)[number];
 
@@ -91,33 +96,35 @@ const ClaimedStep = defineStep("claimed", {
   nonce: z.string().max(120),
   valid_after: z.int().min(0),
   valid_before: z.int().min(0),
-  /** Number of a block on the chain before which no transaction of this order happened. */
+  /**
+   * Number of a block on the chain that is older than every transaction of this order. Searches for the buyer's
+   * payment begin at this block.
+   */
   since_block: z.int().min(0),
-  /** The buyer's payment as received, decoded. Any replica that settles the order settles this payment. */
+  /** The buyer's payment as received, decoded. A replica that takes over the order settles this payment. */
   payment: z.looseObject({}),
   payment_sha256: Sha256Hex,
-  /** The offer that the payment accepts, in the form that the facilitator requires. */
+  /** The offer of ours that the payment accepts, in the form that the facilitator requires. */
   requirements: z.looseObject({}),
-  /** sha256 of the buyer's request. The payment is refused if it is sent again with another request. */
+  /** sha256 of the buyer's request. If the payment is sent again with another request, that request is refused. */
   request_sha256: Sha256Hex,
   quote: Quote,
   /** Did the buyer ask for the call to be published? */
   publish: z.boolean(),
-  /**
-   * Identifier that the client gives its payment, so that a repeated request buys only once; absent if it gives none.
-   */
+  /** Identifier that the client gave its payment, so that a repeated request buys only once; absent if it gave none. */
   identifier: z.string().max(128).optional(),
   /** Opaque name of the client's network; absent if it is not known. */
   client: z.string().max(60).optional(),
   /** The buyer's own expectation of the answer; absent if it states none. */
   expect: z.looseObject({}).optional(),
   /**
-   * True: the limits on open orders were reached, and the order was accepted because its payer has paid fees before.
+   * True: the limit over all buyers' open orders or losses was reached, and the order was accepted because the fees
+   * that its payer has paid before cover the risk.
    */
   credit: z.boolean().optional(),
   /**
-   * Salts (hex) of the commitments to a call that is not published. They are kept after the bytes were deleted. Absent
-   * if the call is published, and in older orders.
+   * Salts (hex) of the commitments (commitment.ts) to the bytes of a call that is not published. They stay in the log
+   * when the bytes are deleted. Absent if the call is published, and in older orders.
    */
   salts: z.looseObject({ request: Sha256Hex, response: Sha256Hex }).optional(),
 });
@@ -133,7 +140,7 @@ const SellerIntent = defineStep("seller_intent", {
   wallet: z.string().max(120),
   pay_to: z.string().max(200),
   price: Money,
-  /** Did the seller's endpoint have a letter (a grade)? Absent means no. */
+  /** Did the seller's endpoint have a letter (grade) when it was paid? Absent means no. */
   lettered: z.boolean().optional(),
   network: z.string().max(120),
   asset: z.string().max(120),
@@ -142,7 +149,10 @@ const SellerIntent = defineStep("seller_intent", {
   nonce: z.string().max(120),
   valid_before: z.int(),
   since_block: z.int().min(0),
-  /** The values with which the answer is compared. Only the process that signed the payment receives the answer. */
+  /**
+   * The values with which the answer is compared, for the record: only the process that wrote this step receives the
+   * answer and compares it.
+   */
   want: z.looseObject({
     class: z.string().max(60),
     schema_sha256: Sha256Hex.optional(),
@@ -156,7 +166,7 @@ const SellerIntent = defineStep("seller_intent", {
 });
 
 /**
- * The seller's answer, or how the connection ended. The bytes are kept as an object of the order, which is durable
+ * The seller's answer, or how the connection ended. The answer's bytes are in the object store (order-objects.ts)
  * before this step is written.
  */
 const SellerResult = defineStep("seller_result", {
@@ -181,14 +191,14 @@ const SellerResult = defineStep("seller_result", {
 });
 
 /**
- * One of our own operations is done and its answer is stored. No seller is paid for it. The bytes are stored as the
- * order's answer object of leg 0.
+ * We have done one of our own paid operations, for which no seller is paid. The answer's bytes are stored under the
+ * name that the answer of leg 0 would have.
  */
 const WorkedStep = defineStep("worked", { content_type: z.string().max(300), sha256: Sha256Hex, size: z.int() });
 
 /**
- * Why one of our own operations was not done, as returned to its buyer. A repeated request with this payment gets the
- * same problem.
+ * Why one of our own paid operations was not done, as returned to its buyer. A repeated request with this payment
+ * gets the same problem.
  */
 const WorkProblem = z.looseObject({
   code: z.string().max(60),
@@ -200,7 +210,7 @@ const WorkProblem = z.looseObject({
 });
 export type WorkProblem = z.infer<typeof WorkProblem>;
 
-/** Our signed transfer back to the buyer. It cannot pay twice when it is sent again, since its nonce is fixed. */
+/** Our signed transfer back to the buyer. Sending it again cannot pay twice, since its nonce is fixed. */
 const RefundIntent = defineStep("refund_intent", {
   amount: Money,
   from: z.string().max(120),
@@ -222,30 +232,37 @@ export const OrderStep = z.discriminatedUnion("state", [
   WorkedStep,
   SellerResult,
   defineStep("seller_unknown", { leg: Leg, says: Explanation }),
-  /** `last`: no further seller is tried. `fault`: whose fault it is that the answer did not pass. */
+  /**
+   * The answer was checked. `last`: no further seller is tried. `fault`: whose fault it is that the answer did not
+   * pass; null if it passed, or failed only the buyer's own expectation.
+   */
   defineStep("checked", {
     leg: Leg,
     pass: z.boolean(),
     last: z.boolean(),
     fault: z.enum(["seller", "ours"]).nullable(),
   }),
-  /** The chain shows that a leg's payment was made (or, in `leg_unpaid`, that it never will be). */
+  /** The chain shows that the payment of a leg was made (`leg_paid`) or never will be (`leg_unpaid`). */
   defineStep("leg_paid", { leg: Leg, tx: Tx, amount: Money }),
   defineStep("leg_unpaid", { leg: Leg }),
-  /** A seller sent back the money of a leg that did not pass. */
+  /** A seller sent back the money of a leg whose answer did not pass. */
   defineStep("leg_recovered", { leg: Leg, tx: Tx, amount: Money }),
   defineStep("settle_intent", {}),
   /**
-   * `final: false`: the chain may still undo the block and the charge in it; absent if the block was deep enough when
-   * it was seen.
+   * The buyer was charged. `final: false`: the block with the charge may still vanish from the chain; absent if it
+   * was deep enough when it was read.
    */
   defineStep("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
-  /** `tx`: the transaction that was sent, if any. `payer_has`: the payer's balance, if the charge was refused. */
+  /**
+   * It is not known whether the buyer was charged. `tx`: the transaction that was sent, if any. `payer_has`: the
+   * payer's balance, if the charge was refused.
+   */
   defineStep("settle_unknown", { says: Explanation, tx: Tx.optional(), payer_has: Money.optional() }),
   defineStep("written_off", { says: Explanation }),
   defineStep("released", { says: Explanation, problem: WorkProblem.optional() }),
   /**
-   * An operation of our own that ended without an answer is begun again for the same payment. `steps` as in `adopted`.
+   * One of our own paid operations, which ended without an answer, is begun again for the same payment. `steps`: as
+   * in `adopted`.
    */
   defineStep("reopened", { steps: z.int().min(0) }),
   defineStep("void_intent", { says: Explanation }),
@@ -256,21 +273,21 @@ export const OrderStep = z.discriminatedUnion("state", [
   RefundIntent,
   defineStep("refunded", { tx: Tx, amount: Money }),
   defineStep("refund_unknown", { says: Explanation }),
-  /** The buyer's payment authorization expired unused: this order moves no money any more. */
+  /** The buyer's payment authorization expired unused, so this order cannot charge the buyer any more. */
   defineStep("expired", {}),
   /**
-   * The call is in the record, published or as commitments. `lost`: it is not in the record and never will be, because
-   * its bytes were lost first.
+   * The call is in the public record, whole or as commitments. `lost`: it never will be, because its bytes were lost
+   * before it was written.
    */
   defineStep("recorded", { lost: z.literal(true).optional() }),
   /**
-   * Another replica takes over the order. `steps`: number of the order's steps when that replica judged it abandoned.
-   * If the order has more steps by now, this step has no effect.
+   * Another replica takes over the order. `steps`: number of the order's steps when that replica judged the order
+   * abandoned. If the log has further steps of the order before this one, this one has no effect.
    */
   defineStep("adopted", { steps: z.int().min(0).optional() }),
   /**
-   * Changes nothing. A replica that wants to take over an order writes this step and then reads the log's own time from
-   * it.
+   * Changes nothing. A replica that wants to take over an order appends this step to learn the log's own time from
+   * its timestamp.
    */
   defineStep("stamped", {}),
 ]);

@@ -19,16 +19,20 @@ const UNCOVERED_REASONS = [
 export type UncoveredReason = (typeof UNCOVERED_REASONS)[number];
 
 /**
- * One call in the plan of a UTC day (verification-method.md section 5). The plan is a create-only private object
- * `plans/<day>.json` and a pure function of the day's salt and of what was known when the day began. Re-tests are not
- * in it: they depend on the day's results.
+ * One call in the plan of a UTC day (verification-method.md section 5). The plan is a private object
+ * `plans/<day>.json`, which is created once and never changed. It follows from the day's secret salt and what was
+ * known when the plan was made. Re-tests (further calls after a failure) are not in it, since they depend on the
+ * day's results.
  */
 export const PlannedCall = z.strictObject({
   /** Block number (floor(unix/21600)) and minute in it (0..359). */
   block: z.int(),
   minute: z.int(),
   kind: z.enum(["probe", "paid"]),
-  /** Is the call paid from a fresh wallet, which pays on this day only? Then the seller cannot recognise it. */
+  /**
+   * Is the call paid from a new wallet, which pays on this day only? Then the seller cannot recognise the call as
+   * ours.
+   */
   blind: z.boolean(),
 });
 export type PlannedCall = z.infer<typeof PlannedCall>;
@@ -36,12 +40,15 @@ export type PlannedCall = z.infer<typeof PlannedCall>;
 export const PlanLine = z.strictObject({
   cap: z.string(),
   host: z.string(),
-  /** Expected payee when the day began, an EVM address in lower case; null if the endpoint had named none. */
+  /**
+   * Payee that was expected when the plan was made, an EVM address in lower case; null if the endpoint had named
+   * none.
+   */
   payee: z.string().nullable().optional(),
   calls: z.array(PlannedCall),
   /**
-   * Planned paid calls a day: 4 until the endpoint has 30 paid blocks (six hours UTC each), then 1. Re-tests add calls,
-   * and each then weighs planned/actual.
+   * Number of planned paid calls a day: 4 until the endpoint has paid calls in 30 blocks (six hours UTC each), then
+   * 1. Re-tests add calls; each call's weight in the grade is then planned/actual calls.
    */
   base_per_day: z.int(),
   /**
@@ -49,7 +56,10 @@ export const PlanLine = z.strictObject({
    * endpoint is probed in any case.
    */
   covered: z.boolean(),
-  /** Expected price of one call when the day began, micro-units as text; null when nothing can be paid. */
+  /**
+   * Price of one call that was expected when the plan was made, millionths of a dollar as text; null when we can pay
+   * none of the endpoint's offers.
+   */
   price_micro: z
     .string()
     .regex(/^\d{1,18}$/)
@@ -69,7 +79,7 @@ export const DayPlan = z.strictObject({
 });
 export type DayPlan = z.infer<typeof DayPlan>;
 
-/** Counts the parts of a plan for a log line: endpoints, paid endpoints, probes and paid calls, without re-tests. */
+/** Counts a plan's endpoints, covered endpoints, probes and paid calls (without re-tests), for a log line. */
 export function summarizePlan({ day, lines }: Pick<DayPlan, "day" | "lines">) {
   const paidLines = lines.filter(({ covered }) => covered);
   const countCalls = (lines: readonly PlanLine[], kind: PlannedCall["kind"]): number =>

@@ -17,7 +17,7 @@ export interface Template {
    * `https://h.example/users/:id/x`.
    */
   prefix: string;
-  /** Do the path segments of a concrete url match the template? Takes time linear in the length of both. */
+  /** Do the path segments of a concrete url match the template? Takes time linear in the sum of their lengths. */
   matches(segments: readonly string[]): boolean;
 }
 
@@ -72,10 +72,10 @@ export function segmentsOf(normalised: string): string[] {
 }
 
 /**
- * Parses a normalised url as a template; null where the url has no placeholder. Placeholders are `/:name`, `{name}` in
- * path or query, and `*`. A colon inside a segment (`/videos:lookup`) or an escaped colon (`%3A`) is no placeholder. In
- * a segment the first braces are the placeholder, and the text around them is literal. Matching ignores the query.
- * Takes time linear in the url's length.
+ * Parses a normalised url as a template; returns null if the url has no placeholder. Placeholders are `/:name`,
+ * `{name}` in path or query, and `*`. A colon inside a segment (`/videos:lookup`) or an escaped colon (`%3A`) begins
+ * no placeholder. In a segment the first braces are the placeholder, and the text around them is literal. Matching
+ * ignores the query. Takes time linear in the url's length.
  */
 export function compileTemplate(normalised: string): Template | null {
   const parts: SegmentPattern[] = [];
@@ -120,7 +120,8 @@ function percentDecode(name: string): string {
 
 /**
  * Fills the placeholders of a normalised url. A url without placeholders is returned unchanged.
- * @param fill returns the value of a variable, not encoded; a placeholder without a name is called `*`
+ * @param fill returns the value of the variable with this name, not encoded; a placeholder without a name is called
+ * `*`
  * @returns null if a value would make a whole segment `.` or `..`, since that changes the path
  */
 export function fillTemplate(url: string, fill: (name: string) => string): string | null {
@@ -143,8 +144,8 @@ export function fillTemplate(url: string, fill: (name: string) => string): strin
 }
 
 /**
- * Returns the names of the variables that {@link fillTemplate} fills, each once, in the order of the url; empty for a
- * url without placeholders.
+ * Returns the names of the variables that {@link fillTemplate} fills, each once, in the order in which they are in
+ * the url; empty for a url without placeholders.
  */
 export function variablesOf(url: string): string[] {
   if (!/[{*]|%7B|\/:/i.test(url)) return [];

@@ -1,12 +1,15 @@
-/** Length of a block, the unit of sampling: six hours UTC (grading-params.json, block_seconds). */
+/**
+ * Length of a block, ms. A UTC day has four blocks of six hours; calls are planned and samples are weighed by block
+ * (grading-params.json, block_seconds).
+ */
 export const BLOCK_MS = 21_600_000;
 export const DAY_MS = 86_400_000;
-/** Least time between two probes of a url that clients ask for, ms. */
+/** Least time between two probes of one url at clients' request, ms. */
 export const MIN_PROBE_INTERVAL_MS = DAY_MS;
 /** An ask (a client's request to probe a url) that was not probed in this time is dropped, ms. */
 export const ASK_LIFETIME_MS = 30 * DAY_MS;
 
-/** Returns the block number of a time: floor(unix / 21,600). */
+/** Returns the number of the block that contains a time: floor(unix seconds / 21,600). */
 export const blockOf = (at: Date): number => Math.floor(at.getTime() / BLOCK_MS);
 
 /** Returns the first moment of a block. */

@@ -15,21 +15,23 @@ export type Topic = (typeof TOPICS)[number];
 
 /**
  * Topics from which the log never drops a record. Records of the other topics are copied to segment files; after that
- * the log may drop them. Of these two topics the log has the only copy, and readers begin at the first record: a
- * watcher exists until it is stopped, a retried order gets its first answer again, a seller with an unpaid loss stays
- * blocked, and the accounts sum over all orders.
+ * the log may drop them. Of these two topics the log has the only copy, and a reader begins at the first record,
+ * since old records still count. A watcher (a client's request to be notified when grades change) exists until it is
+ * stopped. A buyer that repeats an order gets the order's answer again, no call is bought from a seller that still
+ * owes us money, and the accounts sum over all orders.
  */
 export const PERMANENT_TOPICS = ["watchers", "orders"] as const satisfies readonly Topic[];
 
 /** Topics whose records become segment files and database rows. */
 export type IngestedTopic = Exclude<Topic, (typeof PERMANENT_TOPICS)[number]>;
 
-/** The topics in the form that opening a log takes. */
+/** The topics as an argument for opening a log. `kept`: the topics from which no record is dropped. */
 export const LOG_TOPICS = { topics: TOPICS, kept: PERMANENT_TOPICS } as const;
 
 /**
- * The group in which owners share the partitions. Records of its topics are keyed by capability, so the owner of a
- * partition reads all records of the partition's capabilities.
+ * The consumer group whose members are owners: processes that ingest and grade, each for some of the partitions.
+ * Almost all records of these topics are keyed by capability (one priced endpoint: method, url and tool), so the
+ * owner of a partition reads all records of the partition's capabilities. The key of an ask is its host.
  */
 export const OWNERS: OwnershipGroup = {
   name: "owners",
@@ -37,7 +39,7 @@ export const OWNERS: OwnershipGroup = {
 };
 
 /**
- * The group in which observers share the hosts. A host belongs to the partition that holds its asks (requests to probe
- * a url).
+ * The consumer group whose members are observers: processes that probe and pay endpoints, each for some of the hosts.
+ * A host belongs to the partition that holds its asks (clients' requests to probe a url of the host).
  */
 export const OBSERVERS: OwnershipGroup = { name: "observers", topics: ["asks"] };

@@ -2,7 +2,7 @@ import { getDomain } from "tldts";
 import { Failure } from "../../infra/errors.ts";
 import { parseUrl } from "../../infra/url.ts";
 
-/** Longest url that the record accepts, in characters (interface, Limits). */
+/** Longest url that a record may have, in characters (interface, Limits). */
 const MAX_URL = 2048;
 
 export class BadUrl extends Failure {
@@ -33,7 +33,8 @@ function sortQuery(search: string): string {
 
 /**
  * Normalises a url to the form that identifies an endpoint (records.md): WHATWG form, without fragment, user info and
- * default port, escapes normalised, query pairs sorted by name. http and https stay different. Idempotent.
+ * default port, escapes normalised, query pairs sorted by name. http and https stay different. A normalised url is
+ * returned unchanged.
  * @throws BadUrl for other schemes, for text that does not parse, and for more than 2,048 characters
  */
 export function normaliseUrl(text: string): string {
@@ -53,8 +54,8 @@ export function normaliseUrl(text: string): string {
 export const hostOf = (url: string): string => new URL(url).host;
 
 /**
- * Returns origin and path of a normalised url, without the query and without one trailing slash. Two urls with equal
- * results match as `path`.
+ * Returns origin and path of a normalised url, without the query and without one trailing slash. `check` answers for
+ * a url with the grade of another url of equal result and reports that as `path`.
  */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");
@@ -63,9 +64,9 @@ export function pathKey(normalised: string): string {
 }
 
 /**
- * Returns the registrable domain of a url, by the public suffix list with its private part. For a host without a
- * registrable domain (an IP address, a single label) it is the host with its port, so that two services at one address
- * are distinguished.
+ * Returns the registrable domain of a url, by the public suffix list including the suffixes of private companies:
+ * `name.vercel.app` is a domain. For a host without a registrable domain (an IP address, a single label) the result
+ * is the host with its port, so that two services at one address are distinguished.
  */
 export function registrableDomain(url: string): string {
   const { hostname, host } = new URL(url);
@@ -73,9 +74,10 @@ export function registrableDomain(url: string): string {
 }
 
 /**
- * Returns the domain to which limits on money and shared resources apply, by the public suffix list without its private
- * part. Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count as the platform. Other
- * domains have to be bought. For a host without a domain it is the result of {@link registrableDomain}.
+ * Returns the domain to which limits on money and shared resources apply, by the public suffix list without the
+ * suffixes of private companies. Names under a hosting platform (`name.vercel.app`) cost nothing, so they all count
+ * as the platform. Other domains have to be bought. For a host without a domain the result is that of {@link
+ * registrableDomain}.
  */
 export function platformOf(url: string): string {
   const { hostname, host } = new URL(url);
@@ -83,7 +85,7 @@ export function platformOf(url: string): string {
 }
 
 /**
- * All names under one hosting platform together have this many times the cap of one domain. Each name also has the cap
- * of a domain, but since names cost nothing, that cap alone would limit nobody.
+ * The spending cap of a hosting platform, with all names under it, as a multiple of the cap of one domain. Each name
+ * also has the cap of a domain, but since names cost nothing, that cap alone would limit nobody.
  */
 export const PLATFORM_CAP_FACTOR = 4;

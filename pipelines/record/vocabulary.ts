@@ -1,12 +1,15 @@
 /**
- * Sets of values in records and answers: those of the interface, which are closed, and those of the design pages, which
- * may grow.
+ * Sets of values in records and answers. The sets that the public interface defines are closed; those that the design
+ * pages define may grow.
  */
 export const BANDS = ["A", "B", "C", "D", "F"] as const;
 export type Letter = (typeof BANDS)[number];
 export type Band = Letter | "UNRATED";
 
-/** Depths of verification, from the shallowest to the deepest. */
+/**
+ * How deeply an endpoint was verified, from the shallowest to the deepest: that it answers, that paid calls are
+ * answered, and that the answers are right.
+ */
 export const TIERS = ["LIVENESS_VERIFIED", "DELIVERY_VERIFIED", "OUTCOME_VERIFIED"] as const;
 export type Tier = (typeof TIERS)[number];
 
@@ -41,7 +44,8 @@ export type Method = (typeof METHODS)[number];
 
 /** Flags of a grade (verification-method.md section 7), in the order in which they are published. */
 export const FLAGS = [
-  // These two are only in answers to clients that name a payTo, before all other flags. No card has them.
+  // These two are never in a card. Answers to clients that name a payTo (address to pay) have them, before all other
+  // flags.
   "pay_to_unknown",
   "pay_to_differs",
   "took_the_money",
@@ -74,11 +78,14 @@ export const FLAGS = [
 ] as const;
 export type Flag = (typeof FLAGS)[number];
 
-/** Why a row may be left out of the samples (verification-method.md section 1). */
+/** Why a recorded call may not count as a sample (verification-method.md section 1). */
 export const FAULTS = ["ours", "blocked", "bad_input", "unconfirmed", "not_reproduced"] as const;
 export type Fault = (typeof FAULTS)[number];
 
-/** Faults of our own; every correction names one. The set may grow: readers accept unknown values. */
+/**
+ * Our own faults because of which a record was withdrawn; every correction names one. The set may grow: readers
+ * accept unknown values.
+ */
 export const OUR_FAULTS = {
   our_clock: "our clock was wrong: a time, a deadline or a window was misjudged",
   our_network: "our own connection failed, and no control call showed it",
@@ -125,9 +132,9 @@ export const DEFECTS = {
 export type DefectCode = keyof typeof DEFECTS;
 
 /**
- * How a published card differs from the endpoint's card before it: the first of these values that applies
- * (docs/watchers.md). first: there was no earlier card. corrected: one of our corrections, or the withdrawal of one,
- * was published in between. figures: only numbers changed. The set may grow.
+ * How a published card (an endpoint's signed grade) differs from the endpoint's previous card: the first of these
+ * values that applies (docs/watchers.md). first: there was no earlier card. corrected: since the previous card, one
+ * of our corrections was published or withdrawn. figures: only numbers changed. The set may grow.
  */
 export const NOTICE_CHANGES = ["first", "corrected", "band", "tier", "flags", "figures"] as const;
 export type NoticeChange = (typeof NOTICE_CHANGES)[number];

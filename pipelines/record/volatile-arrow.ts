@@ -56,7 +56,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   request: textType,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
-/** The empty list that all rows share, since most lists are empty and a replica holds millions of rows. */
+/** The empty list that all rows share, since most lists are empty and a process holds millions of rows in memory. */
 const EMPTY_LIST: string[] = Object.freeze([]) as unknown as string[];
 
 /**

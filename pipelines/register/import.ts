@@ -29,7 +29,7 @@ export interface RefusedRows {
   examples: string[];
 }
 
-/** Result of reading a file that is read in addition to the golden copy. */
+/** Result of reading a file that supplements the golden copy, GLEIF's file of all companies with a LEI. */
 export interface AdditionalFileResult {
   rows_read: number;
   kept: number;
@@ -45,7 +45,10 @@ export interface ImportResult {
   names: number;
   /** null: no file of domains was given. */
   domains: AdditionalFileResult | null;
-  /** Parents that are reported, and reasons why they are not; null: no such file was given. */
+  /**
+   * Results of reading GLEIF's two files about parent companies: the reported parents (`relationships`), and the
+   * reasons why a parent is not reported (`exceptions`); null: that file was not given.
+   */
   relationships: AdditionalFileResult | null;
   exceptions: AdditionalFileResult | null;
   newest_update: string | null;
@@ -56,7 +59,7 @@ export interface ImportResult {
 export interface ImportOptions {
   /** Path of GLEIF's golden copy. */
   source: string;
-  /** Path of pairs `lei,domain`, which GLEIF does not publish. */
+  /** Path of a file with pairs `lei,domain`, which GLEIF does not publish. */
   domains?: string | undefined;
   /** Paths of GLEIF's two files of level 2: relationship records, and reporting exceptions. */
   relationships?: string | undefined;
@@ -83,7 +86,7 @@ const countRefused = (refused: readonly RefusedRows[], onlyReason?: RefusedRows[
     .filter(({ reason }) => onlyReason === undefined || reason === onlyReason)
     .reduce((sum, { rows }) => sum + rows, 0);
 
-/** Runs queries on the connection that writes: temporary tables are visible there only. */
+/** Runs queries on the connection that writes, since temporary tables are visible only there. */
 const runOnWriter = <T>(lake: Lake, work: (tx: Statements) => Promise<T>): Promise<T> => lake.transaction(work);
 
 /** Reads the names of a file's columns; none when the engine cannot read the file as a table. */
@@ -96,7 +99,7 @@ async function columnsOf(lake: Lake, file: string): Promise<string[]> {
   }
 }
 
-/** Reads the rows of the golden copy, and finds those that are refused. @throws Failure `unreadable` */
+/** Reads the rows of the golden copy, and finds those that must be refused. @throws Failure `unreadable` */
 async function readRows(lake: Lake, file: string, source: string): Promise<{ read: number; refused: RefusedRows[] }> {
   checkColumns(source, GOLDEN_COPY, await columnsOf(lake, file));
   await lake.run(sql("register/rows:read"), { file });
@@ -111,7 +114,11 @@ async function readRows(lake: Lake, file: string, source: string): Promise<{ rea
   throw new Failure("unreadable", `no row of ${source} can be kept${firstExample}`);
 }
 
-/** Reads one of the files of level 2 into its temporary table, beside rows that were read. @throws Failure `unreadable` */
+/**
+ * Reads one of GLEIF's two files about parent companies (level 2) and stores its valid rows in a temporary table;
+ * null when that file was not given.
+ * @throws Failure `unreadable`
+ */
 async function readLevel2(
   lake: Lake,
   { many: rowsName, table, form }: Level2File,
@@ -151,7 +158,7 @@ async function readDomains(lake: Lake, path: string, file: string): Promise<Addi
   });
 }
 
-/** Makes the table of companies from up to three files. */
+/** Makes the table of companies from the golden copy and up to two files of level 2. */
 async function makeCompanies(lake: Lake, options: ImportOptions, progress: (says: string) => void) {
   const file = await toReadableFile(options.source, "rows", lake.workDir, progress);
   progress("reading rows");
@@ -204,7 +211,7 @@ async function syncFile(path: string): Promise<void> {
   }
 }
 
-/** Makes the register in the temporary file and closes it; a run that failed deletes the file. */
+/** Makes the register in the temporary file and closes it. On failure it deletes the file. */
 async function makeRegisterFile(
   temporaryFile: string,
   options: ImportOptions,
@@ -227,13 +234,15 @@ async function makeRegisterFile(
 
 /**
  * Makes a register from GLEIF's golden copy in a file beside the old one, and renames it over the old one when it is
- * complete. A run that fails or is killed leaves the old one as it was; the next run deletes its file.
+ * complete. A run that fails or is killed leaves the old file as it was; what a killed run left is deleted by the
+ * next run.
  * @throws Failure `unreadable` for a file of another form; `busy` while another import runs
  */
 export async function importRegister(options: ImportOptions): Promise<ImportResult> {
   const startedAt = options.clock.monotonic();
   const temporaryFile = `${options.to}.next`;
-  // This lock covers the rename too. The engine's own lock ends before it, and another import would then use that file.
+  // The engine's own lock ends when it closes the file, before the rename. Without this lock another import could use
+  // the file then.
   const keeper = openProcessLock(`${options.to}.lock`);
   try {
     if (!keeper.tryAcquire()) throw new Failure("busy", "another import of the register goes on");
@@ -248,7 +257,7 @@ export async function importRegister(options: ImportOptions): Promise<ImportResu
   }
 }
 
-/** One of GLEIF's files as CSV. */
+/** What distinguishes one of GLEIF's files, as CSV, from the others. */
 interface Form {
   description: string;
   /** Columns that are read; a file may have others. */
@@ -256,7 +265,8 @@ interface Form {
 }
 
 /**
- * The columns that are read, with the names of LEI-CDF 3.1 as CSV. A company may have further columns with other names.
+ * The required columns, with the names of LEI-CDF 3.1 as CSV. The file may have more columns, such as those for a
+ * company's other names, which are read if they are there.
  */
 const GOLDEN_COPY: Form = {
   description: "golden copy of level 1",
@@ -320,7 +330,7 @@ const EXCEPTIONS: Level2File = {
 
 const FORMS: readonly Form[] = [GOLDEN_COPY, RELATIONSHIPS.form, EXCEPTIONS.form];
 
-/** Detects the format of a file from its first bytes; its name is not trusted. */
+/** Detects the format of a file from its first bytes, since its name may be wrong. */
 async function detectFormat(path: string): Promise<"zip" | "gz" | "zst" | "plain"> {
   const file = await open(path).catch((error: NodeJS.ErrnoException) => {
     throw new Failure("unreadable", `${path}: ${error.code === "ENOENT" ? "there is no such file" : error.message}`);
@@ -344,7 +354,7 @@ async function detectFormat(path: string): Promise<"zip" | "gz" | "zst" | "plain
   }
 }
 
-/** The entries of a ZIP's directory that end in .csv. */
+/** Returns the entries of a ZIP's directory whose names end in .csv. */
 async function findCsvEntries(zip: ZipFile): Promise<Entry[]> {
   const csvEntries: Entry[] = [];
   for await (const entry of zip.eachEntry()) if (/\.csv$/i.test(entry.fileName)) csvEntries.push(entry);
@@ -352,8 +362,8 @@ async function findCsvEntries(zip: ZipFile): Promise<Entry[]> {
 }
 
 /**
- * Unpacks the only CSV of a ZIP into a file: the engine does not read ZIPs, and reads a plain file with all threads.
- * The package checks the size against the ZIP's directory; the checksum is checked here.
+ * Unpacks the only CSV of a ZIP into a file: the engine (DuckDB) does not read ZIPs, and reads a plain file with all
+ * threads. The ZIP library compares the size with that in the ZIP's directory; the checksum is compared here.
  */
 async function unpackZip(path: string, targetFile: string, progress: (says: string) => void): Promise<void> {
   const zip = await openZip(path, { autoClose: false });
@@ -384,13 +394,16 @@ async function unpackZip(path: string, targetFile: string, progress: (says: stri
   }
 }
 
-/** Is this error the ZIP's fault? Errors of the disk have codes of their own. */
+/**
+ * Returns whether an error shows a damaged ZIP: it has no code, or one of zlib (`Z_`). Errors of the disk have other
+ * codes.
+ */
 const isZipError = ({ code }: NodeJS.ErrnoException): boolean => code === undefined || code.startsWith("Z_");
 
 /**
- * Puts an operator's file into the work folder in a form that the engine reads, under a path without characters of a
- * pattern and with the extension of its form. A ZIP is unpacked, which takes as much disk as its content; other files are
- * linked.
+ * Puts an operator's file into the work folder in a form that the engine reads. Its new path has no characters that
+ * the engine would take for a pattern, and the extension of its format. A ZIP is unpacked, which takes as much disk
+ * as its content; other files are linked.
  * @throws Failure `unreadable`
  */
 async function toReadableFile(
@@ -414,7 +427,9 @@ async function toReadableFile(
   return targetFile;
 }
 
-/** @throws Failure `unreadable` for a file of another form, which it names */
+/**
+ * @throws Failure `unreadable` for a file of another form; the message names that form if it is one of the known forms
+ */
 function checkColumns(path: string, expectedForm: Form, columns: readonly string[]): void {
   const mismatchText = `${path} is not GLEIF's ${expectedForm.description} as CSV`;
   if (columns.length === 0) throw new Failure("unreadable", `${mismatchText}: no table can be read of it`);

@@ -8,7 +8,7 @@ import { type Statements, toStatements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { REGISTER_FORM } from "./import.ts";
 
-/** There is no register that can be read now; the message is for the client. */
+/** No register can be read now. The message is for the client. */
 export class NoRegister extends Failure {
   constructor(why: string) {
     super("unreadable", why, { retriable: true });
@@ -24,7 +24,9 @@ export interface RegisterFacts {
   companies: number;
   names: number;
   domains: number;
-  /** Parents that are reported, and that are not, for a reason; null: no file of them was imported. */
+  /**
+   * Number of reported parents, and number of reasons why a parent is not reported; null: that file was not imported.
+   */
   relations: number | null;
   exceptions: number | null;
   newest_update: string | null;
@@ -37,17 +39,19 @@ export interface OpenRegister extends Statements {
 export interface RegisterSettings {
   path: string;
   clock: Clock;
-  /** Shortest pause between two checks whether the file has changed. */
+  /** Shortest pause between two checks whether the register's file was replaced, ms. */
   lookEvery_ms?: number;
   memoryLimit?: string;
 }
 
-/** Questions that run at once, each on its own connection; each takes one of the four threads of libuv's pool. */
+/**
+ * Questions that are answered at once, each on its own connection. Each takes one of the four threads of libuv's pool.
+ */
 const MAX_CONCURRENT_QUESTIONS = 2;
 /** Questions that may wait for their turn. */
 const MAX_WAITING_QUESTIONS = 64;
 
-/** One opened file. It is closed when it was replaced and its last question has ended. */
+/** An opened register file. After it was replaced, it is closed as soon as the last question to it has ended. */
 class OpenedFile {
   readonly #turns = new Semaphore(MAX_CONCURRENT_QUESTIONS);
   #waiting = 0;
@@ -55,7 +59,7 @@ class OpenedFile {
   #isDropped = false;
 
   private constructor(
-    /** Identifies the file among those that had this path. */
+    /** Inode, size and mtime, which tell the file from others that were at this path. */
     readonly fileId: string,
     readonly made: RegisterFacts,
     private readonly instance: DuckDBInstance,
@@ -64,8 +68,8 @@ class OpenedFile {
 
   /** @throws NoRegister */
   static async open(path: string, fileId: string, memoryLimit: string): Promise<OpenedFile> {
-    // Instances are cached by path, and an older file of this path may still be in use, so the cache is not used. Two
-    // instances would be a problem only for a file that is written.
+    // `create` is called, not DuckDB's cache of instances by path, since an older file of this path may still be in
+    // use. Two instances with one path would be a problem only if they wrote.
     const instance = await DuckDBInstance.create(path, {
       access_mode: "READ_ONLY",
       ...{ memory_limit: memoryLimit, threads: "1", autoinstall_known_extensions: "false" },
@@ -99,7 +103,7 @@ class OpenedFile {
     }
   }
 
-  /** Closes the file when the last question to it was answered. */
+  /** Closes the file as soon as the last question to it has been answered. */
   drop(): void {
     this.#isDropped = true;
     this.#closeIfUnused();
@@ -113,8 +117,8 @@ class OpenedFile {
 }
 
 /**
- * The register of companies in a data folder, read-only. After an import replaced the file, the next question opens the
- * new one; questions that are running end on the old file.
+ * The register of companies in a data folder, read-only. After an import has replaced the file, the next question
+ * opens the new file; questions that are running end on the old one.
  */
 export class Register {
   readonly #settings: RegisterSettings;
@@ -122,7 +126,7 @@ export class Register {
   #checkedAtMs = Number.NEGATIVE_INFINITY;
   #checking: Promise<void> | null = null;
   #unavailableReason = "there is no register of companies here yet";
-  /** True after the present file was found not to be a register of this version. */
+  /** True after the present file could not be opened as a register of this version. */
   #isUnusable = false;
   #isClosed = false;
 
@@ -143,7 +147,7 @@ export class Register {
     return this.#opened.use(work);
   }
 
-  /** Can questions be answered: is a file open, or is there one that was not found to be unusable? */
+  /** Returns whether questions can be answered: a file is open, or there is one that was not found to be unusable. */
   get isAvailable(): boolean {
     return this.#opened !== null || (!this.#isUnusable && existsSync(this.#settings.path));
   }
@@ -168,7 +172,7 @@ export class Register {
       this.#isUnusable = false;
       if (this.#isClosed) this.close();
     } catch (error) {
-      // The file was removed, or is not a register of this version. An open older file stays in use, since it is
+      // The file was removed, or is not a register of this version. A file that is open stays in use: it is older but
       // complete.
       this.#isUnusable = (error as NodeJS.ErrnoException).code !== "ENOENT";
       if (error instanceof NoRegister) this.#unavailableReason = error.message;

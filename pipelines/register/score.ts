@@ -42,18 +42,18 @@ export interface Score {
    * likeness.
    */
   value: number;
-  /** Is every word of the question in the name, exactly? */
+  /** Whether the name contains every word of the question exactly. */
   allWords: boolean;
 }
 
-/** Most words of a name that are compared: the longest names have some forty. Further words count as not alike. */
+/** Most words of each text that are compared: the longest names have some forty. Further words count as not similar. */
 const MAX_WORDS = 40;
 
 /**
- * Compares a question with a name, both in their compared form (`plain_name`). Words are paired, the most alike first,
- * each word once. The score is the sum over the pairs of their likeness times the letters of both words, divided by the
- * letters of both names. So long words count for more than short ones, and `of` and `de` decide nothing. Equal words in
- * any order score 1.
+ * Compares a question with a name, both normalised by the register's macro `plain_name`. Words are paired, the most
+ * similar first, and each is used once. The score is the sum over the pairs of their similarity times the letters of
+ * both words, divided by the letters of both names. So long words count more than short ones, and `of` or `de` hardly
+ * matter. Equal words in any order score 1.
  */
 export function scoreOf(question: string, name: string): Score {
   const [questionWords, nameWords] = [question.split(" "), name.split(" ")];

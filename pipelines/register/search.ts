@@ -42,6 +42,7 @@ export interface Company {
   hq_country: string | null;
   hq_city: string | null;
   hq_postal_code: string | null;
+  /** Status of the company, such as ACTIVE. */
   status: string | null;
   /** LEIs and names of its successors. */
   successors: string[];
@@ -49,7 +50,10 @@ export interface Company {
   /** When and why the company ended. */
   expired: string | null;
   expired_why: string | null;
-  /** Accounting consolidation parents as reported; null: none is. Since: when the relationship began. */
+  /**
+   * The parents that consolidate the company's accounts, as reported; null: none is reported. `.._since`: when the
+   * relationship began.
+   */
   direct_lei: string | null;
   direct_name: string | null;
   direct_since: string | null;
@@ -59,6 +63,7 @@ export interface Company {
   /** Why a parent is not reported; null: no exception is reported. */
   direct_reasons: string[] | null;
   ultimate_reasons: string[] | null;
+  /** Status of the LEI, such as ISSUED. */
   registration: string | null;
   updated: string | null;
   domains: string[];
@@ -74,34 +79,34 @@ export interface Match {
 
 export interface Matches {
   matches: Match[];
-  /** Are there further companies that match and are not returned? */
+  /** Whether further companies match and are not returned. */
   more: boolean;
 }
 
-/** Most names that are scored for one question, of those that a prefilter finds. */
+/** Most names or companies that one query of a search returns. Only these are scored. */
 const MAX_SCORED_NAMES = 200;
 /**
- * Most names that the words of one question may bring into the search for similar names: the rarest words first, and at
- * least one.
+ * Limits the search for similar names: the words of the question are used from the rarest on, as long as at most this
+ * many names contain them. At least one word is used.
  */
 const MAX_CANDIDATE_NAMES = 60_000;
-/** Most words of a question that are searched for; of more, the longest ones. */
+/** Most words of a question that are searched for. If it has more, the longest are searched for. */
 const MAX_WORDS = 12;
-/** Most words of the register, similar in spelling, that are searched for one word of a question. */
+/** For one word of a question, at most this many words of the register with a similar spelling are searched for. */
 const MAX_SIMILAR_WORDS = 12;
 /** Names with a lower score are not returned. */
 const MIN_SCORE = 0.5;
 
 /**
- * A query with the list as literals: the engine uses its index, and skips blocks, for literals only, not for parameters
- * and joins.
+ * Puts values into a query as literals. The engine uses its index, and skips blocks, for literals only, not for
+ * parameters and joins.
  */
 function withLiteralList(query: string, values: readonly (number | string)[]): string {
   const literals = values.map((value) => (typeof value === "number" ? value : `'${value.replaceAll("'", "''")}'`));
   return query.replace("{list}", () => literals.join(", "));
 }
 
-/** The groups of three letters of a word, as the register has them (`grams_of`). */
+/** Splits a word into its groups of three letters, exactly as the register's macro `grams_of` does. */
 export function gramsOf(word: string): string[] {
   const letters = ["_", ...word, "_"];
   return [...new Set(letters.slice(2).map((_, i) => letters.slice(i, i + 3).join("")))];
@@ -123,7 +128,7 @@ class FoundCompanies {
     match.score = Math.max(match.score, score);
   }
 
-  /** Scores names that a prefilter found, and adds those that are good enough. */
+  /** Scores names that a query found, and adds those that are good enough. */
   addNamed(questionKey: string, names: readonly NameRow[]): void {
     for (const { number, key } of names) {
       const { value, allWords } = scoreOf(questionKey, key);
@@ -151,7 +156,7 @@ async function readNames(register: Statements, rows: readonly { name: number }[]
   return register.all<NameRow>(withLiteralList(sql("register/search:names"), ids));
 }
 
-/** Names with all words of the question; none if the register does not have one of the words. */
+/** Names with up to three of the question's words, the rarest ones; none if the register lacks any of its words. */
 async function findNamesWithAllWords(
   register: Statements,
   words: readonly string[],
@@ -169,9 +174,10 @@ async function findNamesWithAllWords(
   return readNames(register, await register.all<{ name: number }>(sql("register/search:all_words"), parameters));
 }
 
-/** Words of the register that are spelt like this one, the most alike first. */
+/** Words of the register that are spelt like this one, the most similar first. */
 async function findSimilarWords(register: Statements, word: string): Promise<(WordRow & { alike: number })[]> {
-  // Words of up to three letters have too few groups of three, and one edit turns them into another word.
+  // Words of up to three letters are searched for exactly: they have too few groups of three, and one edit makes
+  // another word.
   if ([...word].length < 4) {
     const rows = await register.all<WordRow>(sql("register/search:word"), { word });
     return rows.map((row) => ({ ...row, alike: 1 }));
@@ -240,7 +246,10 @@ async function addByName(
   found.addNamed(key, await findSimilarNames(register, words, country));
 }
 
-/** A host and its parent domains of at least two labels: `shop.example.com` is searched for as `example.com` too. */
+/**
+ * Returns a host and its parent domains of at least two labels: `shop.example.com` is searched for as `example.com`
+ * too.
+ */
 const hostsOf = (host: string): string[] =>
   host
     .split(".")
@@ -282,7 +291,7 @@ interface RankingRow {
   exact_name: boolean;
 }
 
-/** Companies with their hosts, in the order of the given numbers. */
+/** Reads companies with their domains, in the order of the given numbers. */
 async function readCompanies(register: Statements, numbers: readonly number[]): Promise<Company[]> {
   if (numbers.length === 0) return [];
   const rows = await register.all<Omit<Company, "domains">>(withLiteralList(sql("register/search:companies"), numbers));
@@ -312,7 +321,10 @@ async function rankCompanies(register: Statements, found: FoundCompanies, folded
   return rankingRows.sort(order).map(({ number }) => number);
 }
 
-/** Reasons to return: of those by name only the strongest, since an equal name has all words too. */
+/**
+ * Returns the reasons to report. Of the reasons by name it is only the strongest, since an equal name also has all
+ * words.
+ */
 function reasonsToReport(reasons: ReadonlySet<Reason>): Reason[] {
   const reported = REASONS.filter((reason) => reasons.has(reason));
   const firstByName = reported.findIndex((reason) => REASONS.indexOf(reason) >= REASONS.indexOf("exact_name"));
@@ -320,8 +332,8 @@ function reasonsToReport(reasons: ReadonlySet<Reason>): Reason[] {
 }
 
 /**
- * Finds the companies that a question matches, best first: by the strongest reason, then the score, then active
- * companies, then those whose LEI is renewed, then the LEI.
+ * Finds the companies that a question matches, best first: by the strongest reason, then by score, then active
+ * companies before others, then those with a renewed LEI before others, then by LEI.
  * @param maxMatches most companies that are returned
  */
 export async function search(register: Statements, question: Question, maxMatches: number): Promise<Matches> {

@@ -26,15 +26,21 @@ import { openIngest } from "./open-ingest.ts";
 import type { Parts } from "./parts.ts";
 import { Pipeline } from "./pipeline.ts";
 
-/** Wallets and control urls, from the settings of a deployment or from the demo's own chain. */
+/**
+ * Wallets and control urls, from the settings of a deployment or made by the demo. A control url is an address known
+ * to be up, which is requested after a failed call to learn whose fault the failure is.
+ */
 export interface WalletParts {
   wallets: Wallets;
   controlUrls: readonly string[];
-  /** Address under which planted pages are served; default: the address of the service. */
+  /**
+   * Address under which planted pages (pages of ours that test endpoints that read pages) are served; default: the
+   * address of the service.
+   */
   pagesAt?: string;
   /**
-   * Pauses between searches for the settlement after a paid call, real ms. They can be short on a chain that mines at
-   * once.
+   * Pauses between searches for the settlement (payment on the chain) after a paid call, real ms. They can be short
+   * on a demo chain, which makes a block at once.
    */
   settlePollMs?: readonly number[];
 }
@@ -51,10 +57,13 @@ export interface MachineRoles {
   close(): Promise<void>;
 }
 
-/** Longest wait for running probes before their hosts are given to another observer, real ms. */
+/** Longest wait for running probes to end before their hosts are given to another observer, real ms. */
 const RELEASE_TIMEOUT_MS = 60_000;
 
-/** Makes the observer's configuration from settings, wallets and the money spent so far. */
+/**
+ * Makes the configuration of the observer (which probes and pays endpoints) from settings, wallets and the money
+ * spent so far.
+ */
 async function observerConfig(
   { config, secret }: Parts,
   lake: Lake,
@@ -74,8 +83,9 @@ async function observerConfig(
 }
 
 /**
- * Opens all roles of the pipeline over one set of parts and recovers them: it loads everything that the log holds into
- * the lake, and records payments that an earlier process left open as our own fault.
+ * Opens all roles of the pipeline over one set of parts and recovers them: loads everything that the log holds into
+ * the lake (the database of the log's rows), and records the calls whose end an earlier process did not see as failed
+ * through our own fault.
  * @param ownership this observer's share of the hosts, if several observers share them; closed by `close`
  */
 export async function assemble(
@@ -108,15 +118,15 @@ export async function assemble(
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, origin, partitions: log.partitions, logger, metrics },
     chainTime: chainTimeReader(rail, logger),
-    // After a checkpoint with the line of simulated time, every later checkpoint has that line, also after a start in
-    // real time.
+    // True adds a line to each checkpoint (signed head of the public log) that tells that time is simulated. Once a
+    // checkpoint has that line, every later one has it, also after a start in real time.
     simulatedTime: clock.simulated,
     witnesses: witnessesOf(config, { clock, logger, metrics }),
   });
   // An observer that shares the hosts with others publishes nothing.
   if (!hostShare) {
     await publisher.start();
-    // The keys are the first leaf of every log, so that readers have them before the first signature.
+    // The keys document is the first leaf of every public log, so that readers have it before the first signature.
     await publisher.publishKeys(keysDocument(keys.ring));
   }
   askRunner = new AskRunner({

@@ -16,9 +16,10 @@ import { NoRegister, Register } from "../register/register.ts";
 import type { Parts } from "./parts.ts";
 
 /**
- * Opens the parts from which questions of classes are made on this machine: the operator's file, and sources of answers
- * that cannot be computed. Pages are planted only if others can fetch our own address.
- * @throws ConfigError for a file of classes or a reference that cannot be used
+ * Opens what this machine needs to make questions of classes (kinds of endpoints with questions to which we know the
+ * answers): the operator's file of classes, and sources of answers that cannot be computed. Pages are planted (served
+ * to test endpoints that read pages) only if others can reach our own address.
+ * @throws ConfigError for a file of classes or a price reference that cannot be used
  */
 export function openClasses(
   parts: Pick<Parts, "config" | "egress" | "pages">,
@@ -43,8 +44,8 @@ export function openClasses(
 }
 
 /**
- * Opens the parts with which right answers to buyers' own questions are found, on a machine that sells: the operator's
- * file, and the sources of {@link openClasses}.
+ * Opens what a machine that sells needs to find the right answers to buyers' own inputs: the operator's file of
+ * classes, and sources as in {@link openClasses}.
  * @param pages secret from which planted pages are derived; null if there is none
  * @throws ConfigError for a file of classes that cannot be used
  */
@@ -71,7 +72,8 @@ export function openTruths(
 }
 
 /**
- * Creates a source of planted pages. Observers and serving share `secret`.
+ * Creates a source of planted pages. Observers, which make the addresses, and the processes that serve the pages use
+ * the same `secret`.
  * @param baseUrl address of the service, without a slash at its end
  */
 export const createPageSource =
@@ -82,7 +84,7 @@ export const createPageSource =
     return { url: `${baseUrl}/p/${token}`, facts: factsOf(plantedPage(secret, token, now)!) };
   };
 
-/** Most blocks below the last final block about which a question may ask, since nodes drop older blocks. */
+/** How many blocks before the last final block a question may ask about, since nodes drop older blocks. */
 const MAX_BLOCK_DEPTH = 10_000;
 
 /** Creates a source of final blocks of the chain of these nodes. */
@@ -111,14 +113,18 @@ function createFinalBlockReader(
   };
 }
 
-/** A reference of prices: its url, with `{base}` and `{quote}`, and the JSON pointer of the price in its answer. */
+/**
+ * A source of reference prices: its url, with the placeholders `{base}` and `{quote}`, and the JSON pointer to the
+ * price in its answer.
+ */
 interface PriceReference {
   url: string;
   answer: string;
 }
 
 /**
- * Creates a source of prices from the reference that the operator chose; null if the reference has no price for a pair.
+ * Creates a function that reads a pair's price from the source that the operator chose. The function returns null if
+ * the source has no price for the pair.
  */
 function createPriceSource(
   egress: Pick<Egress, "fetch">,
@@ -137,7 +143,8 @@ function createPriceSource(
 }
 
 /**
- * Creates a source of rows of the register of companies that the operator has imported; null if there is no register.
+ * Creates a function that draws a company from the register that the operator has imported. The function returns null
+ * if there is no register.
  */
 const createCompanySource =
   (register: Register): NonNullable<Sources["company"]> =>

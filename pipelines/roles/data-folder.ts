@@ -15,24 +15,27 @@ export const foldersOf = (dataDir: string) => ({
   orders: join(dataDir, "orders"),
   lake: join(dataDir, "lake", "lake.duckdb"),
   market: join(dataDir, "market"),
-  /** Folders of the demo's witnesses, and the policy that names them. */
+  /** Folders of the demo's witnesses (which cosign the public log), and the file that names the witnesses. */
   witnesses: join(dataDir, "witnesses"),
   folds: join(dataDir, "folds"),
   wallets: join(dataDir, "wallets"),
 });
 
-/** Returns the folder in which this machine stores its folds of a log. */
+/** Returns the folder in which this machine stores its folds (saved results of reading a topic) of the log. */
 export const foldFolderOf = (config: Pick<Config, "data_dir">, log: Pick<Log, "id">, logger: Logger): FoldFolder => ({
   ...{ dir: foldersOf(config.data_dir).folds, logId: () => log.id, logger },
 });
 
-/** Returns the folder of the wallets of these settings. */
+/** Returns the folder of the wallets that these settings name, or else the default one. */
 export const walletsFolderOf = ({ wallets, data_dir }: Pick<Config, "wallets" | "data_dir">): string =>
   wallets.dir ?? foldersOf(data_dir).wallets;
 
-/** Name of the observer's secret, which is stored beside the keys. */
+/** Name of the secret from which wallets, known answers and opaque names are derived. It is stored beside the keys. */
 export const OBSERVER_SECRET_NAME = "observer";
-/** Name of the secret from which the content of planted pages is computed, by observers and by serving replicas. */
+/**
+ * Name of the secret from which observers and serving processes compute the content of planted pages (pages of ours
+ * that test endpoints that read pages).
+ */
 export const PAGES_SECRET_NAME = "pages";
 
 /**
@@ -41,11 +44,11 @@ export const PAGES_SECRET_NAME = "pages";
  */
 export function makeKeys(dataDir: string, validFrom: Date): boolean {
   const dir = foldersOf(dataDir).keys;
-  // An older data folder lacks the secret of planted pages.
+  // A data folder of an older release has keys, but not this secret.
   makeSecret(dir, PAGES_SECRET_NAME);
   if (hasKeyring(dir)) return false;
-  // The keyring is written last, so a folder with a keyring has its secret. After a crash in between, the next start
-  // makes the missing keyring.
+  // The keyring is written last, so a folder with a keyring also has the observer's secret. After a crash in between,
+  // the next start makes the missing keyring.
   makeSecret(dir, OBSERVER_SECRET_NAME);
   createKeyring(dir, validFrom);
   return true;

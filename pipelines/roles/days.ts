@@ -6,17 +6,20 @@ import type { Owner } from "./protocol/owner.ts";
 import type { Filing, Publishing } from "./protocol/publishing.ts";
 
 /**
- * Most rounds in one call, so that the call ends even if many days are due after a long outage. The next call does the
- * rest.
+ * Most rounds (of some days each) in one call, so that the call ends even if many days are due after a long outage.
+ * The next call does the rest.
  */
 const MAX_ROUNDS = 64;
 
 export interface ArchiveReport extends FiledReport {
-  /** Number of rows that were deleted from the lake. */
+  /** Number of rows that were deleted from the lake (the database of the log's rows) since they are archived. */
   removed: number;
 }
 
-/** Closes days until none is left, in a process that is both owner of all partitions and publisher. */
+/**
+ * Publishes the evidence files (all samples, by day) of finished days until none is left, in a process that both owns
+ * all partitions and publishes.
+ */
 export async function closeDays(owner: Owner, publishing: Publishing, now: Date): Promise<EvidenceReport> {
   const report: EvidenceReport = { days: [], files: 0, rows: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
@@ -29,7 +32,8 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
 }
 
 /**
- * Archives days, publishes their files and removes their rows from the lake, until no day is left (docs/archive.md).
+ * Writes and publishes the archive files of old days and removes their rows from the lake, until no day is left
+ * (docs/archive.md).
  */
 export async function archiveDays(
   { owner, publishing, filing }: { owner: Owner; publishing: Publishing; filing: Filing },
@@ -38,7 +42,7 @@ export async function archiveDays(
 ): Promise<ArchiveReport> {
   const report: ArchiveReport = { days: [], files: 0, rows: 0, removed: 0 };
   for (let n = 0; n < MAX_ROUNDS; n++) {
-    // The evidence is published first, since a row may leave the lake only once the evidence has it.
+    // The evidence files are published first, since a row may be removed from the lake only once it is in one.
     await closeDays(owner, publishing, now);
     report.removed += (await owner.makeArchive(now, options)).removed;
     const { days, files, rows } = await publishing.publishArchive(filing);
@@ -50,7 +54,7 @@ export async function archiveDays(
   return report;
 }
 
-/** Makes a printer of archive lines from an open lake. Closing the printer does not close the lake. */
+/** Makes an engine that prints archive lines from an open lake. Closing the engine does not close the lake. */
 export const createPrinter = (lake: Lake) => async (): Promise<PrinterEngine> => ({
   workDir: lake.workDir,
   batches: (text, params) => lake.batches(text, params),

@@ -5,16 +5,16 @@ import { OrderTable } from "../orders/order-table.ts";
 import { ENVELOPE_VERSION } from "../record/envelope.ts";
 import { STORE_FORM } from "./record-identity.ts";
 
-/** A private storage format, which no other program reads, and how its versions are handled. */
+/** A private storage format, which no other program reads, and how other versions of it are handled. */
 export interface PrivateFormat {
   what: string;
-  /** Where the data are stored, relative to the data folder unless in a bucket or a cluster. */
+  /** Where the data are stored: a path in the data folder (or in the bucket of that store), or a topic. */
   where: string;
-  /** The member that holds the version number, and the number that this version writes. */
+  /** The member that holds the format's version, and the value that this release writes. */
   number: { member: string; now: number | string };
   /** How data of an older version are converted. */
   older: string;
-  /** What happens when data of a newer version are found. They are never changed. */
+  /** What happens when data of a newer version are found. Such data are never changed. */
   newer: string;
 }
 
@@ -22,10 +22,11 @@ const REFUSED_AT_START = "refused at start, code 7";
 const REBUILT_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
- * Private forms of log, stores, lake and folds. Wallets, keyring, settings, register and mirror state have no number
- * yet. Published forms (leaves, tiles, cards, files of archive and evidence) are not listed: they never change. A
- * change of a form must raise its number and describe here how the older form is converted.
- * test/pipelines/roles/forms.test.ts fails for a form that changed without this.
+ * The private formats of log, stores, lake (the database of the log's rows) and folds (saved results of reading a
+ * topic). Wallets, keyring, settings, register and mirror state have no version number yet. Published formats
+ * (leaves, tiles, cards, files of archive and evidence) are not listed, since they never change. A change of a format
+ * must raise the format's number and describe here how older data are converted; otherwise
+ * test/pipelines/roles/forms.test.ts fails.
  */
 export const PRIVATE_FORMATS: readonly PrivateFormat[] = [
   {

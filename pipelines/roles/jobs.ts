@@ -2,43 +2,50 @@ import cron from "node-cron";
 import { systemClock } from "../../infra/clock.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 
-/** Roles that run jobs. A single machine has all of them in one process. */
+/**
+ * Roles that run jobs: observer (probes and pays endpoints), owner (ingests and grades some partitions of the log),
+ * publisher (publishes the results). A `machine` has all three in one process.
+ */
 export type Role = "machine" | "observer" | "owner" | "publisher";
 
 interface JobRow extends Partial<Record<Role, string>> {
   job: string;
-  /** Jobs of one queue never run at the same time in a process. A job whose queue is busy waits for its turn. */
+  /** Two jobs of one queue never run at the same time in a process. A job whose queue is busy waits for its turn. */
   queue: "record" | "observe" | "asks" | "budget" | "notify" | "intake" | "buyers";
 }
 
 /**
- * The table of jobs: which role runs which job, and when (seconds, minutes, hours, day, month, weekday; UTC). The work of a
- * job is defined by the role. The timer persists nothing and does not catch up on missed runs: a job reads what is durable
- * (plans, runs, positions, leaves) and does what is left, so the next run makes up for a missed one.
+ * The table of jobs: which role runs which job, and when (cron times: seconds, minutes, hours, day, month, weekday;
+ * UTC). Each role defines what its job does ({@link jobsOf}). Missed runs are not made up by the timer, which stores
+ * nothing: a job looks up in log and stores what is left to do, so the next run does the work of a missed one.
  */
 const JOB_TABLE = [
-  // An observer reads what other processes wrote: listings, asks, settlements.
+  // An observer reads from the log what other processes wrote: listings, asks (clients' requests to probe a url),
+  // settlements.
   { job: "follow", queue: "record", observer: "*/30 * * * * *" },
   { job: "grade", queue: "record", machine: "*/10 * * * * *" },
   { job: "own", queue: "record", owner: "*/10 * * * * *" },
   { job: "publish", queue: "record", publisher: "*/2 * * * * *" },
-  // A run reads new leaves and starts the notices that are due, without waiting for their receivers.
+  // A run reads new leaves (entries of the public log) and starts sending the notices that are due, without waiting
+  // for their receivers.
   { job: "notify", queue: "notify", machine: "1-59/2 * * * * *", publisher: "1-59/2 * * * * *" },
   { job: "asks", queue: "asks", machine: "5,15,25,35,45,55 * * * * *", observer: "5,15,25,35,45,55 * * * * *" },
   { job: "volatile", queue: "record", machine: "8,18,28,38,48,58 * * * * *", owner: "6,16,26,36,46,56 * * * * *" },
   { job: "tables", queue: "record", publisher: "9,19,29,39,49,59 * * * * *" },
   { job: "settlements", queue: "observe", machine: "30 * * * * *", observer: "30 * * * * *" },
-  // The active publisher signs often, so that waiting publishers know that it is alive (protocol/standby.ts).
+  // The active one of several publishers signs a checkpoint (head of the public log) often, so that the waiting ones
+  // know that it is alive (protocol/standby.ts).
   { job: "checkpoint", queue: "record", machine: "0 */9 * * * *", publisher: "*/10 * * * * *" },
   { job: "plan", queue: "record", machine: "0 50 23 * * *", observer: "0 50 23 * * *" },
   { job: "plans", queue: "record", publisher: "30 * * * * *" },
-  // Every observer's lake has all payments, so each observer computes the budget for `touchstone budget`.
+  // The lake (database of the log's rows) of every observer has all payments, so any observer can compute the report
+  // for `touchstone budget`.
   { job: "budget", queue: "budget", machine: "20 */10 * * * *", observer: "20 */10 * * * *" },
   { job: "index", queue: "record", machine: "0 3 * * * *", publisher: "0 3 * * * *" },
   { job: "evidence", queue: "record", machine: "0 7 * * * *", owner: "0 5 * * * *", publisher: "15 * * * * *" },
   {
-    // A run without work costs a query or two, so this job runs often: rows leave an owner's lake soon after the
-    // publisher has archived them, and an observer's lake within the hour.
+    // A run without work takes only a query or two, so this job runs often: archived rows are removed from an owner's
+    // lake a few minutes after the publication of their archive file, and from an observer's lake within the hour.
     job: "archive",
     queue: "record",
     machine: "0 30 3 * * *",
@@ -47,7 +54,7 @@ const JOB_TABLE = [
     publisher: "45 * * * * *",
   },
   { job: "history", queue: "record", machine: "0 4 * * * *", owner: "0 4 * * * *" },
-  // This job has its own queue, so that a slow node delays no other job.
+  // This job has its own queue, so that a slow node of the payment chain delays no other job.
   { job: "buyers", queue: "buyers", machine: "50 35 * * * *", observer: "50 35 * * * *" },
   // These two jobs depend on other hosts and may take minutes, so they share a separate queue.
   { job: "intake", queue: "intake", machine: "0 20 */6 * * *", observer: "0 20 */6 * * *" },
@@ -67,7 +74,7 @@ export interface Job<Parts> {
   run: (parts: Parts) => Promise<unknown>;
 }
 
-/** Makes the jobs of a role from the table and one function for each job of that role. */
+/** Makes the jobs of a role from {@link JOB_TABLE} and a function for each job of that role. */
 export function jobsOf<R extends Role, Parts>(
   role: R,
   workByJob: Readonly<Record<JobName<R>, (parts: Parts) => Promise<unknown>>>,
@@ -85,10 +92,13 @@ export interface RunningJobs {
   stop(): Promise<void>;
 }
 
-/** Number of future runs that are compared to find the longest pause between two. */
+/** Number of future runs of a job that are compared to find the longest pause between two. */
 const RUNS_COMPARED = 25;
 
-/** Returns unix seconds of the machine's clock, which Prometheus uses too, even if the record's time is simulated. */
+/**
+ * Returns unix seconds of real time, even if the record's time is simulated, since Prometheus compares these values
+ * with real time.
+ */
 const unixSeconds = (): number => systemClock.now().getTime() / 1000;
 
 /** Returns the longest pause between the next runs of a task, seconds. */
@@ -98,9 +108,9 @@ function longestPauseSeconds(task: ReturnType<typeof cron.schedule>): number {
 }
 
 /**
- * Starts the timer of one job, with our log in place of node-cron's console. A run that is left out because the last one
- * still runs is logged at `debug`: a job that runs every two seconds leaves out many, and the next run makes up for them.
- * A run that is missed because the event loop was busy is logged as a warning.
+ * Starts the timer of one job. node-cron's messages go to our logger instead of the console. A run that is left out
+ * because the previous one has not ended is logged at `debug`: a job that is due every two seconds leaves out many,
+ * and the next run does their work. A run that is missed because the event loop was busy is logged as a warning.
  */
 function schedule(
   { name: job, cronTimes }: Pick<Job<never>, "name" | "cronTimes">,

@@ -5,7 +5,7 @@ import type { Positions } from "../record/volatile.ts";
 
 const LAG_GAUGE = "touchstone_ingest_lag_records";
 
-/** Removes the gauges of partitions that another process holds now. */
+/** Removes the gauges (metrics) of partitions that this process no longer holds. */
 export function forgetLag(lostPartitions: readonly number[], metrics: Metrics): void {
   for (const partition of lostPartitions) {
     for (const topic of INGESTED) metrics.forget(LAG_GAUGE, { topic, partition: String(partition) });
@@ -13,9 +13,9 @@ export function forgetLag(lostPartitions: readonly number[], metrics: Metrics): 
 }
 
 /**
- * Counts the records of all ingested topics that the log has and the lake lacks, by partition, and sets the gauge of
- * each topic and partition. Log and lake are read one after the other, so a figure may be off by the records in
- * between.
+ * Counts, by partition, the records of all ingested topics that are in the log and not yet in the lake (the database
+ * of the log's rows), and sets the gauge of each topic and partition. The lake's positions were read before, so
+ * records that were appended since then are counted too.
  */
 export async function measureLag(
   log: Pick<Log, "bounds">,

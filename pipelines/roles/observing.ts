@@ -4,12 +4,18 @@ import { addDays, dayOf } from "../record/time.ts";
 import { type Job, jobsOf } from "./jobs.ts";
 import { OBSERVER_WORK, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
 
-/** The parts of one of several observers. It publishes nothing and follows the public store. */
+/**
+ * The parts of one of several observers (processes that probe and pay endpoints). Such a process publishes nothing
+ * and reads the public log from the public store.
+ */
 export interface ObservingParts extends ScheduleParts {
   followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps" | "archive">> };
-  /** Called when the wait for a day's published commitment begins (`known` false) and when it was found. */
+  /**
+   * Called when the wait for the published commitment to a day's plan begins (`known` false), and when the commitment
+   * was found (`known` true).
+   */
   onPlan?: (day: string, known: boolean) => void;
-  /** Wraps jobs so that their results are reported to the status page and alarms. */
+  /** Returns these jobs, wrapped so that their results are reported to the status page and alarms. */
   watch?: (jobs: readonly Job<ObservingParts>[]) => readonly Job<ObservingParts>[];
 }
 
@@ -25,15 +31,18 @@ export const OBSERVER_JOBS = jobsOf<"observer", ObservingParts>("observer", {
   archive: async ({ pipeline, followed }) => pipeline.evictArchived((await followed.current()).archive),
 });
 
-/** Reads the log, so that the spending of other observers counts, and then draws the plan of a day. */
+/**
+ * Reads the log, so that the spending of other observers counts, and then returns the plan of a day, which it draws
+ * if no observer has.
+ */
 async function drawPlan(pipeline: ScheduleParts["pipeline"], day: string): Promise<DayPlan> {
   await pipeline.ingest();
   return pipeline.getOrDrawPlan(day);
 }
 
 /**
- * Waits until the publisher has committed to the plan of a day in public, and returns the plan. No endpoint is called
- * before that, so that a plan cannot be changed after its first results.
+ * Waits until the publisher has published its commitment to the plan of a day, and returns the plan. No endpoint is
+ * called before that, so that nobody can change a plan after its first results.
  * @throws the reason of `signal` when it is aborted
  */
 export async function waitForCommittedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
@@ -52,8 +61,8 @@ export async function waitForCommittedPlan(parts: ObservingParts, day: string, s
 }
 
 /**
- * Runs one of several observers until stopped: it makes the calls to its share of the hosts, day after day. The first
- * observer that needs the plan of a day draws it, and all observers use that plan.
+ * Runs one of several observers until stopped: day after day it makes the plan's calls to its share of the hosts. The
+ * first observer that needs the plan of a day draws it, and all observers use that plan.
  */
 export function startObserving(parts: ObservingParts): Running {
   const { clock, observer } = parts;

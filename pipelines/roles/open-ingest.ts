@@ -11,7 +11,7 @@ import type { ArchiveFold } from "../published/fold.ts";
 import { foldersOf } from "./data-folder.ts";
 import type { Parts } from "./parts.ts";
 
-/** An open lake, and the ingest that loads it. */
+/** An open lake (the database of the log's rows), and the ingest that loads the log's records into it. */
 export interface OpenIngest {
   lake: Lake;
   ingest: Ingest;
@@ -23,8 +23,8 @@ const lakeSettingsOf = ({ memory_limit: memoryLimit, threads }: Config["lake"]) 
 });
 
 /**
- * Deletes a lake whose format is not that of this version. The next open makes a new lake and loads it from the
- * segments.
+ * Deletes a lake whose format is not that of this version. The next start makes a new lake from the segments (files
+ * of the log's records in the private store).
  * @param alsoNewer true to delete a lake of a newer version too
  * @returns the error with the deleted lake's version; null if there was no lake, or a lake of this version
  * @throws LakeForm if a lake of a newer version was not deleted; LakeBusy
@@ -45,19 +45,16 @@ export async function deleteLakeOfOtherForm(
   }
 }
 
-/**
- * Opens lake and ingest of all partitions, for the commands ingest, redrive, rebuild and gap, in a process that has the
- * keys. Reads nothing yet.
- */
+/** Opens lake and ingest of all partitions, in a process that has the keys. Reads nothing of the log yet. */
 export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
   const trust = archiveTrust(originOf(parts.config.base_url), parts.keys);
   return openIngestOf({ ...parts, clock }, () => readArchiveFold(parts.publicStore, trust));
 }
 
 /**
- * Opens lake and ingest in a process that already follows the public log.
- * @param readArchive returns the archive that the public log lists; called when partitions are loaded that the lake did
- * not have
+ * Opens lake and ingest in a process that already reads the public log.
+ * @param readArchive returns the archive that the public log lists; called when partitions are loaded that the lake
+ * did not have
  * @param partitions partitions to begin with (default: all)
  */
 export async function openIngestOf(

@@ -43,7 +43,10 @@ export interface Parts {
   keys: Keys;
   /** The secret from which known answers, wallets and opaque names are derived. */
   secret: Buffer;
-  /** The secret from which planted pages are derived; null if no page is planted. */
+  /**
+   * The secret from which the content of planted pages (pages of ours that test endpoints that read pages) is
+   * derived; null if no page is planted.
+   */
   pages: Buffer | null;
   egress: Egress;
   logger: Logger;
@@ -84,8 +87,9 @@ interface Closable {
 }
 
 /**
- * Finds faults of the local addresses from which the observer connects, each with the name of its setting: an address
- * that is not of this machine, or known and blind calls that could use one address.
+ * Finds faults of the settings of local addresses from which the observer connects: an address that this machine does
+ * not have, or an address that both known calls and blind calls (from which the seller must not recognise us) could
+ * use. Each fault has the name of its setting.
  */
 export async function findSourceProblems({
   observe,
@@ -139,8 +143,8 @@ export function createConfiguredEgress(config: Config, sources?: Sources): Egres
 type WritesPublicStore = boolean;
 
 /**
- * Opens log and stores after checking that they belong together. Nothing new is created if parts of an older record are
- * found.
+ * Opens log and stores after checking that they belong together. If parts of a published record exist and others are
+ * missing, the missing ones are not created anew.
  * @throws Failure `record`, LogRefused, LogBusy and errors of the adapters
  */
 async function openRecord(
@@ -163,7 +167,7 @@ async function openRecord(
 }
 
 /**
- * Opens the parts that the roles of the pipeline share.
+ * Opens the parts for a process that has all roles of the pipeline.
  * @throws Failure `keys`, Failure `record`, LogRefused, LogBusy and errors of the adapters
  */
 export function openParts(config: Config, clock: Clock): Promise<Parts> {
@@ -172,8 +176,8 @@ export function openParts(config: Config, clock: Clock): Promise<Parts> {
 }
 
 /**
- * Opens the parts of an observer that shares the hosts with others: the public keys, the secret from which its wallets
- * are derived, and the public store for reading only.
+ * Opens the parts of an observer (which probes and pays endpoints) that shares the hosts with other observers: the
+ * public keys, the secret from which the wallets are derived, and the public store for reading only.
  * @throws Failure `keys` and errors of the adapters
  */
 export function openObserverParts(config: Config, clock: Clock): Promise<Parts> {
@@ -199,17 +203,17 @@ function openPipelineParts(config: Config, clock: Clock, keys: Keys, publishes: 
   }));
 }
 
-/** Names of the metrics groups when all roles run in one process. */
+/** Names of the groups of metrics of a process that has all roles. */
 const MACHINE_METRICS = ["observe", "ingest", "grade", "publish", "serve"] as const;
 const sellMetrics = ({ sell }: Config) => (sell.network === null ? [] : (["sell"] as const));
 
-/** Opens the public store for a role that only reads it, with or without credentials. */
+/** Opens the public store for a role that only reads it. It works with and without credentials. */
 const openPublicReader = async (config: Config): Promise<Store> =>
   withMissingAsNull(await openStore(config, "public", foldersOf(config.data_dir).public, false), CHECKPOINT);
 
 /**
- * Opens the parts of a publisher: the signing keys and the egress for notices, but no secret from which wallets are
- * derived.
+ * Opens the parts of a publisher: the signing keys, and the HTTP client for notices, but no secret from which wallets
+ * are derived.
  * @throws Failure `keys`
  */
 export const openPublisherParts = async (config: Config, clock: Clock) => {
@@ -220,7 +224,8 @@ export const openPublisherParts = async (config: Config, clock: Clock) => {
 };
 
 /**
- * Opens the parts of an owner of partitions: the public keys, but no private key and no secret.
+ * Opens the parts of an owner (which ingests and grades some partitions): the public keys, but no private key and no
+ * secret.
  * @throws Failure `keys`
  */
 export const openOwnerParts = (config: Config, clock: Clock) => {
@@ -228,7 +233,7 @@ export const openOwnerParts = (config: Config, clock: Clock) => {
   return openWritingParts(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
 };
 
-/** Opens the log and both stores for a role that writes them, together with the keys that it has. */
+/** Opens the log and both stores for a role that writes to them. The result also has the members of `keys`. */
 function openWritingParts<H extends object>(config: Config, clock: Clock, keys: H, ring: Keyring, metrics: Metrics) {
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
@@ -250,9 +255,9 @@ function readAnswerSigner(config: Config) {
 }
 
 /**
- * Opens the parts of a serving process: no private store, no secret, and of the keys only the one that signs answers.
- * If it sells, it also gets the secret from which buyers' names are derived, and writes bought calls to the public
- * store.
+ * Opens the parts of a serving process (which answers clients): no private store, of the keys only the one that signs
+ * answers, and the secret of planted pages, if there is one. If the process sells, it also gets the secret from which
+ * buyers' pseudonyms are derived, and may write bought calls to the public store.
  */
 export function openServingParts(config: Config) {
   const sells = config.sell.network !== null;
@@ -280,7 +285,7 @@ export function openServingParts(config: Config) {
 }
 
 /**
- * Opens the store of bought calls, for a process that sells.
+ * Opens the store of the request bodies and answers of bought calls, for a process that sells.
  * @throws Failure `record`, and errors of the adapters
  */
 export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "partitions">): Promise<Store> {
@@ -294,7 +299,7 @@ export async function openOrdersStore(config: Config, log: Pick<Log, "id" | "par
   }
 }
 
-/** Opens the parts of a replica that has its own mirror: neither our stores nor our log. */
+/** Opens the parts of a serving process that reads from its own mirror and needs neither our stores nor our log. */
 export function openReplicaParts(config: Config) {
   const keys = readAnswerSigner(config);
   return openAll(async (keep, close) => ({

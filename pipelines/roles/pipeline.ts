@@ -27,7 +27,7 @@ import { type ArchiveReport, archiveDays, closeDays, createPrinter } from "./day
 import { Owner } from "./protocol/owner.ts";
 import { Publishing } from "./protocol/publishing.ts";
 
-/** Receives the result of each piece of a role's work, for the role's health report. */
+/** Receives the results of a process's work, for its health report. */
 export interface HealthReporter {
   /**
    * Runs work and reports whether it failed.
@@ -38,7 +38,7 @@ export interface HealthReporter {
   failed(name: string, error: unknown, kind?: string): void;
 }
 
-/** The parts of one machine, as its command opens them. */
+/** The parts of a machine that has all roles. */
 export interface PipelineParts {
   clock: Clock;
   log: Pick<Log, "id" | "partitions">;
@@ -51,7 +51,7 @@ export interface PipelineParts {
   publisher: Publisher;
   askRunner: AskRunner;
   caps: Caps;
-  /** The operator's priorities for payment: whole numbers by host or capability id. */
+  /** The operator's priorities for payment: whole numbers by host or capability id (id of an endpoint). */
   priority: Readonly<Record<string, number>>;
   /** Hosts that are never paid. */
   exclude?: readonly string[];
@@ -69,7 +69,7 @@ export interface GradeReport {
   rows: number;
   /** Number of cards that were signed. */
   cards: number;
-  /** Number of endpoints that are not in the run, because nothing of their published card would change. */
+  /** Number of endpoints whose new card was left out, because it would change nothing in the published one. */
   leftOut: number;
 }
 
@@ -78,16 +78,16 @@ const NO_HEALTH_REPORTS: Pick<HealthReporter, "during"> = { during: (_, run) => 
 const CATALOGUES_AT_ONCE = 4;
 
 /**
- * Most endpoints whose next letter is computed for the stored budget report, which takes some seconds every ten
- * minutes.
+ * Most endpoints for which the stored budget report has the cost of the next better letter. At this number the
+ * report, which is made every ten minutes, takes some seconds.
  */
 const MAX_BUDGET_ENDPOINTS = 500;
 
 /**
- * All roles of the pipeline in one process: an observer, the owner of every partition, and the publisher that takes the
- * owner's runs, as they would work together on several machines. There is one method for each job, in the order of the
- * data flow. Each may be called again after any failure, since it continues from what is durable. The caller must not
- * run a job twice at the same time (schedule.ts, simulated-past.ts).
+ * All roles of the pipeline in one process, as they would work together on several machines: an observer, which calls
+ * endpoints; the owner of every partition, which ingests and grades; and the publisher, which publishes the results
+ * of each grading run. There is one method for each job, in the order of the data flow. Each may be called again
+ * after any failure, since it continues from what is durable. The caller must not run a job twice at the same time.
  */
 export class Pipeline {
   readonly #owner: Owner;
@@ -101,9 +101,9 @@ export class Pipeline {
   }
 
   /**
-   * Reads catalogues, and the own listing of every seller in them; with `allSellers`, of every known seller. Several
-   * catalogues are read at once, so that a slow one delays no other. In simulated time no catalogue is slow, so they
-   * are read in order.
+   * Reads catalogues, and the lists that the sellers in them publish themselves; with `allSellers`, those of every
+   * known seller. Several catalogues are read at once, so that a slow one delays no other. In simulated time no
+   * catalogue is slow, so they are read one after the other.
    */
   async intake(catalogues: readonly NamedCatalogue[], allSellers = false): Promise<void> {
     const { observer, logger, metrics, clock } = this.parts;
@@ -111,7 +111,8 @@ export class Pipeline {
       try {
         await observer.intakeCatalogue(catalogue);
       } catch (error) {
-        // An error of one catalogue does not end the intake of others. If nothing can be written, all intake ends.
+        // An error of one catalogue does not end the reading of others. If nothing can be written to the log, all
+        // reading ends.
         if (error instanceof NotRecorded) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
         logger.error({ err: error, catalogue: toCatalogue(catalogue).url }, "a catalogue could not be taken in");
@@ -136,10 +137,7 @@ export class Pipeline {
     return (await this.parts.memory.listed()).length > 0;
   }
 
-  /**
-   * Returns the plan of a day, which is drawn once and stored, and publishes its commitment before the day's first
-   * call.
-   */
+  /** Returns the plan of a day, which is drawn once and stored, after publishing a commitment to it. */
   async getPublishedPlan(day: string): Promise<DayPlan> {
     const { privateStore, publisher, clock } = this.parts;
     const plan = await this.getOrDrawPlan(day);
@@ -148,7 +146,8 @@ export class Pipeline {
   }
 
   /**
-   * Returns the plan of a day. The first process that needs the plan draws it; the publisher publishes its commitment.
+   * Returns the plan of a day. The first process that needs the plan draws and stores it; the publisher publishes a
+   * commitment to it.
    */
   async getOrDrawPlan(day: string): Promise<DayPlan> {
     return (await readPlan(this.parts.privateStore, day)) ?? (await this.#drawPlan(day));
@@ -184,8 +183,8 @@ export class Pipeline {
   }
 
   /**
-   * Returns the money that the day before may still spend of its plan, if the next plan is made before that day is
-   * over.
+   * Returns the money that the previous day's plan may still spend if that day is not over yet, millionths of a
+   * dollar.
    */
   async #reservedDayBefore(day: string): Promise<bigint> {
     const dayBefore = addDays(day, -1);
@@ -201,40 +200,40 @@ export class Pipeline {
     }, 0n);
   }
 
-  /** Makes every call of the plan that is in the span and not in the record. */
+  /** Makes every call of the plan whose time is from `from` to before `to` and that is not recorded yet. */
   async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
     const report = await this.parts.observer.observeSpan(plan, from, to);
     await this.parts.observer.awaitSettlements();
     return report;
   }
 
-  /** Writes everything that the log holds into segments and lake. */
+  /**
+   * Writes all new records of the log into segments (files in the private store) and the lake (the database of the
+   * log's rows).
+   */
   async ingest(): Promise<void> {
     await this.parts.ingest.pass();
   }
 
-  /** Joins small segments of the commit chains, and deletes objects that nothing needs any more. */
+  /** Joins small segments, and deletes objects of the private store that nothing needs any more. */
   async tidy(): Promise<void> {
     await this.parts.ingest.tidy();
   }
 
   /**
-   * Ingests, grades endpoints that are dirty or due into a run, and takes every waiting run into the tree. After a
-   * failure the next call grades everything.
+   * Ingests, grades the endpoints that have new records or whose card changes by time, and publishes the cards that
+   * changed. After a failure the next call grades everything.
    */
   async grade(now: Date, health: Pick<HealthReporter, "during"> = NO_HEALTH_REPORTS): Promise<GradeReport> {
-    // Ingest runs separately, so that the health report names the part that fails. The grading then finds nothing left
-    // to ingest.
+    // Ingest also runs separately before, so that the health report names the part that fails. The grading then finds
+    // little left to ingest.
     if (health !== NO_HEALTH_REPORTS) await health.during("ingest", () => this.ingest());
     const { caps, rows, leftOut } = await this.#owner.grade(now);
     const { cards } = await health.during("publish", () => this.#publishing.takeRuns());
     return { caps, rows, cards, leftOut };
   }
 
-  /**
-   * Starts the probes of urls that clients asked for and that were never probed. A running service starts them within a
-   * minute.
-   */
+  /** Starts the probes that clients have requested and that are due. Returns their number. */
   startAsks(): Promise<number> {
     return this.parts.askRunner.startDue();
   }
@@ -244,14 +243,17 @@ export class Pipeline {
     return this.parts.askRunner.waitUntilIdle();
   }
 
-  /** Writes the volatile tables and the view that serving follows. */
+  /**
+   * Writes the volatile tables (facts that change more often than cards) and the view, the file by which the
+   * processes that answer clients find them.
+   */
   async writeVolatile(): Promise<void> {
     await this.#owner.writeVolatile();
     await this.#publishing.nameTables();
   }
 
   /**
-   * Deletes objects that nothing names any more.
+   * Deletes objects of the public store that nothing names any more.
    * @returns number of deleted objects
    */
   collectGarbage(): Promise<number> {
@@ -259,7 +261,8 @@ export class Pipeline {
   }
 
   /**
-   * Writes the charts' files of the buckets that changed, and the view that names them.
+   * Writes the files of the charts on endpoints' pages, for buckets of endpoints that changed, and the view that
+   * names them.
    * @returns number of files
    */
   async writeHistory(now: Date): Promise<number> {
@@ -268,7 +271,10 @@ export class Pipeline {
     return filesWritten;
   }
 
-  /** Publishes the evidence of every closed day that has none yet, and of late records (docs/evidence.md). */
+  /**
+   * Publishes the evidence files (all samples, by day) of every finished day that has none yet, and of records that
+   * arrived late (docs/evidence.md).
+   */
   publishEvidence(now: Date): Promise<EvidenceReport> {
     return closeDays(this.#owner, this.#publishing, now);
   }
@@ -284,8 +290,8 @@ export class Pipeline {
   }
 
   /**
-   * Removes from this lake the rows that another process has archived, as the leaves of the tree name them.
-   * @param publishedArchive the archive that the leaves of the tree name
+   * Removes from this lake the rows that are in published archive files, which another process made.
+   * @param publishedArchive the archive files that the public log names
    * @returns number of removed rows
    */
   async evictArchived(publishedArchive: ArchiveFold): Promise<number> {
@@ -295,7 +301,7 @@ export class Pipeline {
 
   /**
    * Stores the budget of today for `touchstone budget`, which cannot read the lake while this process has it open.
-   * @param published the published leaves, if another process publishes (default: those of our publisher)
+   * @param published the published cards, if another process publishes (default: those of this process's publisher)
    */
   async storeBudget(published?: BudgetParts["published"]): Promise<void> {
     const { lake, memory, privateStore, caps, publisher, clock } = this.parts;

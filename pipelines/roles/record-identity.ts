@@ -16,21 +16,18 @@ import { readCheckpoint } from "../published/reader.ts";
 import { foldersOf, makeKeys } from "./data-folder.ts";
 
 /**
- * Makes the error for log, stores and keys that do not belong together, or of which one is lost. A start would forget a
- * part of the record, or mix two records. Nothing was changed.
+ * Makes the error for log, stores and keys that do not belong together, or of which one is lost. Starting with them
+ * would lose a part of the published record, or mix two records. Nothing was changed.
  */
 const recordFailure = (why: string): Failure =>
   new Failure("record", `${why}; nothing was changed (docs/operate, backup and restore)`);
 
 /**
- * Key of the object, in the private store and in the store of orders, that holds the id of the store's log and the
- * version of the store's format.
+ * Key of an object in the private store and in the store of orders, here called the store's mark. It holds the id of
+ * the log to which the store belongs, and the version of the store's format.
  */
 const MARK_KEY = "record.json";
-/**
- * Version of the format of the private store and the store of orders. Some of their objects also have their own
- * version.
- */
+/** Version of the format of the private store and of the store of orders. Some objects in them also have a version. */
 export const STORE_FORM = 1;
 
 const Mark = z.looseObject({ v: z.int().min(1), log: z.string(), partitions: z.int() });
@@ -72,7 +69,11 @@ function refuseOtherLog(mark: Mark | null, name: StoreName, { id }: Pick<Log, "i
   );
 }
 
-/** The log of a private store, and the store's newest generation. `log` is null if nothing was made from a log yet. */
+/**
+ * The log to which a private store belongs, and the store's newest generation (the object that describes one
+ * publication: the size and root of the public log before and after it). `log` is null if the store has nothing of
+ * any log yet.
+ */
 interface PrivateIdentity {
   log: string | null;
   isMarked: boolean;
@@ -81,7 +82,7 @@ interface PrivateIdentity {
 
 /**
  * Reads the identity of a private store from its mark. An older store without a mark is identified by its newest
- * generation or its commit chains.
+ * generation, or by its commit chains (lists of the log's segments), whose keys contain the log's id.
  */
 async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">): Promise<PrivateIdentity> {
   const mark = await readMark(store, "private");
@@ -96,7 +97,10 @@ async function readPrivateIdentity(store: Pick<Store, "get" | "head" | "list">):
   };
 }
 
-/** Returns all log keys of the ring, so that a checkpoint from before a key rotation is recognized too. */
+/**
+ * Returns all keys of the ring that sign or have signed checkpoints (heads of the public log), so that a checkpoint
+ * from before a key rotation is recognized too.
+ */
 const allLogKeys = (ring: Keyring, origin: string) => {
   const [log, ...logs] = ring.keys
     .filter(({ purpose }) => purpose === "log")
@@ -104,7 +108,10 @@ const allLogKeys = (ring: Keyring, origin: string) => {
   return { log: log!, logs };
 };
 
-/** Reads the public checkpoint. @throws Failure `record` when it has another origin or is not signed by our keys */
+/**
+ * Reads the public checkpoint; null if there is none.
+ * @throws Failure `record` when it has another origin or is not signed by our keys
+ */
 async function readPublicHead(store: Pick<Store, "get">, ring: Keyring, origin: string): Promise<Checkpoint | null> {
   try {
     return await readCheckpoint(store, allLogKeys(ring, origin));
@@ -118,7 +125,8 @@ async function readPublicHead(store: Pick<Store, "get">, ring: Keyring, origin: 
 }
 
 /**
- * Number of times that both stores are read before a mismatch counts, since publishers may publish between two reads.
+ * Number of times that both stores are read before a mismatch is reported, since a publication between two reads
+ * looks like a mismatch.
  */
 const MAX_COMPARISONS = 4;
 
@@ -145,7 +153,7 @@ function mismatchOf({ log, generation }: PrivateIdentity, head: Checkpoint | nul
   return `private and public store are of two records: the roots of ${size} leaves differ: put back the one that belongs to the other`;
 }
 
-/** The two stores of a record, with the expected keys and the expected origin (name of the log). */
+/** The two stores of a published record, with the keys and the origin (name of the public log) that are expected. */
 export interface RecordParts {
   privateStore: Pick<Store, "get" | "head" | "list">;
   publicStore: Pick<Store, "get">;
@@ -154,7 +162,8 @@ export interface RecordParts {
 }
 
 /**
- * Checks that these stores and keys belong together, and returns their log. Reads some objects and writes nothing.
+ * Checks that these stores and keys belong together, and returns the identity of their log. Reads some objects and
+ * writes nothing.
  * @throws Failure `record`, BadPrivateObject
  */
 export async function checkRecord({ privateStore, publicStore, ring, origin }: RecordParts): Promise<PrivateIdentity> {
@@ -175,9 +184,9 @@ export const knownLogOf = ({ log, generation }: PrivateIdentity): KnownLog => ({
 });
 
 /**
- * Checks, when both stores are empty, that the log has no paid calls: nothing is paid before a day's plan was
- * published, so a log with paid calls had both stores. A new tree under the old keys would look like a fork to every
- * mirror.
+ * Checks, when both stores are empty, that the log has no paid calls. Since nothing is paid before a day's plan was
+ * published, a log with paid calls once had filled stores, which must have been lost. A new public log under the old
+ * keys would look like a fork to every mirror.
  * @throws Failure `record`
  */
 export async function refuseLostStores(
@@ -194,7 +203,7 @@ export async function refuseLostStores(
 }
 
 /**
- * Writes the mark of the log into the private store, if the store has none.
+ * Writes the mark (id of its log) into the private store, if the store has none.
  * @throws Failure `record`
  */
 export async function markPrivate(
@@ -206,7 +215,8 @@ export async function markPrivate(
 }
 
 /**
- * Checks that the store of orders belongs to this log, since a sweep of another log's store would remove paid answers.
+ * Checks that the store of orders belongs to this log. Objects whose order is not in the log are removed, so with the
+ * store of another log paid answers would be lost.
  * @throws Failure `record`
  */
 export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "partitions">): Promise<void> {
@@ -216,8 +226,8 @@ export async function refuseOtherOrders(store: Store, log: Pick<Log, "id" | "par
 }
 
 /**
- * Returns what a process without the private store knows about the log. Such a process makes no new log beside a
- * published record.
+ * Returns what a process without the private store knows about the log. Such a process does not create a log if a
+ * record is published already.
  */
 export async function knownLogOfPublished(
   publicStore: Pick<Store, "get">,
@@ -229,8 +239,8 @@ export async function knownLogOfPublished(
 }
 
 /**
- * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record, since readers could
- * not verify it any more and opaque names would change.
+ * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record: readers could not
+ * verify that record any more, and the opaque names that are derived from the secrets would change.
  * @returns false if the keys existed already
  * @throws Failure `record` if the record's keys are lost
  */
@@ -249,7 +259,7 @@ async function refuseLostKeys(config: Config): Promise<void> {
 }
 
 /**
- * Checks a data folder as a start does, for `doctor`, and creates nothing.
+ * Checks a data folder, for the command `doctor`, as the start of the service does, but creates nothing.
  * @returns the expected identity of the log, and a description of the record; null: there is no record yet
  * @throws Failure `record`, BadPrivateObject, Failure `keys`
  */
@@ -282,7 +292,7 @@ export async function examineRecord(
   }
 }
 
-/** An empty store, used in place of a missing folder that the check must not create. */
+/** An empty store, used in place of a store whose folder is missing and must not be created by a check. */
 const EMPTY_STORE = {
   get: async () => null,
   head: async () => null,

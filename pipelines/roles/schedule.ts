@@ -15,15 +15,18 @@ export interface ScheduleParts {
   observer: Observer;
   publisher: Publisher;
   notifier: Notifier;
-  /** Catalogues that are read regularly. */
+  /** Catalogues (public lists of endpoints) that are read regularly. */
   catalogues: readonly NamedCatalogue[];
   logger: Logger;
   metrics: Metrics;
-  /** Receives the health of this process's role. */
+  /** Receives the results of this process's work, for its health report. */
   pulse?: HealthReporter;
 }
 
-/** The functions of the jobs of a process that observes, alone or together with others. */
+/**
+ * The functions of the jobs of every process that observes (probes and pays endpoints), alone or together with
+ * others.
+ */
 export const OBSERVER_WORK = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.startAsks(),
   settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
@@ -32,7 +35,7 @@ export const OBSERVER_WORK = {
   resume: ({ pipeline, catalogues }: ScheduleParts) => pipeline.resumeIntake(catalogues),
 };
 
-/** The jobs of one machine. */
+/** The jobs of a single machine that has all roles. */
 export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   ...OBSERVER_WORK,
   grade: ({ pipeline, clock, pulse }) => pipeline.grade(clock.now(), pulse),
@@ -49,7 +52,7 @@ export const MACHINE_JOBS = jobsOf<"machine", ScheduleParts>("machine", {
   tidy: ({ pipeline }) => pipeline.tidy(),
 });
 
-/** Kinds of work that the health report of one machine lists. Each job belongs to one kind. */
+/** Kinds of work that the health report of a single machine lists. Each job belongs to one kind. */
 export const MACHINE_WORK_KINDS = ["observe", "ingest", "grade", "publish", "notify"] as const;
 
 const WORK_KIND_OF: Record<JobName<"machine">, (typeof MACHINE_WORK_KINDS)[number]> = {
@@ -65,7 +68,7 @@ export type ObserveDay = (plan: DayPlan, from: Date, end: Date, signal: AbortSig
 /** The jobs and daily observation that a process runs until it is stopped. */
 export interface Schedule<Parts> {
   jobs: readonly Job<Parts>[];
-  /** Returns the plan of a day, once its commitment is published. */
+  /** Returns the plan of a day once the commitment to it is published. */
   planOf: (day: string, signal: AbortSignal) => Promise<DayPlan>;
   observe: ObserveDay;
 }
@@ -73,7 +76,7 @@ export interface Schedule<Parts> {
 /** Handle by which a started schedule is stopped. */
 export type Running = Pick<RunningJobs, "stop">;
 
-/** Starts one machine: all jobs, and the calls of every day's plan. */
+/** Starts a single machine that has all roles: all jobs, and the calls of every day's plan. */
 export const startMachine = (parts: ScheduleParts): Running =>
   startSchedule(parts, {
     jobs: parts.pulse ? withHealthReports(parts.pulse, MACHINE_JOBS) : MACHINE_JOBS,
@@ -81,14 +84,17 @@ export const startMachine = (parts: ScheduleParts): Running =>
     observe: (plan, from, end) => parts.observer.observeSpan(plan, from, end),
   });
 
-/** Wraps the jobs of one machine so that each reports its result to the health of its kind of work. */
+/** Wraps the jobs of a single machine so that the result of each is reported under its kind of work. */
 const withHealthReports = <Parts>(pulse: HealthReporter, jobs: readonly Job<Parts>[]): readonly Job<Parts>[] =>
   jobs.map((job) => ({
     ...job,
     run: (parts) => pulse.during(job.name, () => job.run(parts), WORK_KIND_OF[job.name as JobName<"machine">]),
   }));
 
-/** Runs jobs and observes day after day until stopped. A job that fails is logged, counted and run again. */
+/**
+ * Runs the jobs, and makes the calls of each day's plan, until stopped. A job that fails is logged, counted and run
+ * again.
+ */
 export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedule: Schedule<Parts>): Running {
   const stopController = new AbortController();
   const runningJobs = runJobs(parts, schedule.jobs);
@@ -107,18 +113,18 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
 }
 
 /**
- * Longest wait of the first plan for our own reading of the catalogues, and then again for listings of other observers,
- * ms.
+ * Longest wait, before the first plan is drawn, for our own reading of the catalogues, ms. It is also the longest
+ * wait after that for listings from other observers.
  */
 const FIRST_LISTINGS_TIMEOUT_MS = 600_000;
-/** Interval at which the log is read for listings of other observers, ms. */
+/** Interval at which the log is read for listings that other observers have read, ms. */
 const LISTINGS_CHECK_MS = 5_000;
 
 /**
- * Waits, for a bounded time, until something is listed: the plan of a day is drawn once, and endpoints that are listed
- * later are called from the next day on. Each catalogue is read by one of the observers; the others get its listings
- * through the log, so a process waits for the log after its own reading. Resolves at once when listings are known.
- * Never rejects.
+ * Waits, for a bounded time, until any endpoint is listed, since the plan of a day is drawn only once, and endpoints
+ * that are listed later are called only from the next day on. Each catalogue is read by one of the observers, and the
+ * others get its listings through the log. So a process waits first for its own reading and then for the log.
+ * Resolves at once when listings are known. Never rejects.
  */
 async function waitForListings(
   { pipeline, catalogues, clock, logger }: ScheduleParts,
@@ -146,10 +152,10 @@ async function waitForListings(
 }
 
 const OBSERVE_WORK = "observe";
-/** Interval at which a running day is reported as healthy, ms. */
+/** Interval at which the work `observe` is reported as healthy while the calls of a day are made, ms. */
 const HEALTH_INTERVAL_MS = 30_000;
 
-/** Reports a day as healthy once it has run for one interval without an error, and again after each interval. */
+/** While the calls of a day are made, reports the work `observe` as healthy after each interval. */
 async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
   const timer = setInterval(() => pulse.done(OBSERVE_WORK), HEALTH_INTERVAL_MS);
@@ -160,7 +166,7 @@ async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: ()
   }
 }
 
-/** Observes live until stopped: the rest of today's plan, then the plan of each following day. */
+/** Makes the remaining calls of today's plan, then those of each following day's plan, until stopped. */
 async function observeDays(
   { clock, logger, pulse }: ScheduleParts,
   { planOf, observe }: Pick<Schedule<never>, "planOf" | "observe">,
@@ -171,8 +177,9 @@ async function observeDays(
     const day = dayOf(now);
     const end = dayStart(addDays(day, 1));
     try {
-      // The span begins with the day. Calls of the current block that were not made, because of a stop or simulated
-      // time, are made now, late but in their block. Calls of earlier blocks are counted as missed.
+      // The calls are taken from the beginning of the day. Those of the current block (six hours UTC) that were not
+      // made, because of a stop or simulated time, are made now, late but in their block. Those of earlier blocks are
+      // counted as missed.
       const plan = await planOf(day, signal);
       logger.info({ ...summarizePlan(plan) }, "the calls of a day begin");
       const report = await reportWhileRunning(pulse, () => observe(plan, dayStart(day), end, signal));

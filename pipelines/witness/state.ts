@@ -8,7 +8,7 @@ import { signerOf } from "../../infra/keys/signer.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
 
-/** The checkpoint of one log that the witness cosigned last. */
+/** The checkpoint that the witness cosigned last for one log. */
 export interface CosignedCheckpoint {
   size: number;
   root: Buffer;
@@ -18,10 +18,10 @@ export interface CosignedCheckpoint {
   note: Buffer;
 }
 
-/** Moments of a change at which a test ends the process. */
+/** Steps of {@link WitnessState.change} at which a test can end the process. */
 export type ChangeStep = "begun" | "signed" | "written" | "committed";
 
-/** Longest wait for another process with the same file, ms. */
+/** Longest wait, ms, while another process has the file locked. */
 const BUSY_TIMEOUT_MS = 5_000;
 
 const SCHEMA = `
@@ -32,9 +32,9 @@ const SCHEMA = `
 `;
 
 /**
- * Key and memory of a witness in one SQLite file that only its owner may read. They are in one file, since a key without
- * its memory could sign a second history. Every commit is on the disk before it is acknowledged; several processes may
- * have the file open.
+ * The key of a witness and the checkpoints that it cosigned last, in one SQLite file that only its owner may read.
+ * They are in one file, since a key without these checkpoints could sign a second history of a log. Every commit is
+ * on the disk before it is acknowledged; several processes may have the file open.
  */
 export class WitnessState {
   readonly #db: Database.Database;
@@ -51,14 +51,14 @@ export class WitnessState {
 
   /**
    * Opens `witness.sqlite` in `dir`, or makes it with a new Ed25519 key.
-   * @param name the witness's name, a URL without scheme; a file that is there has to be of this name
+   * @param name the witness's name, a URL without scheme; an existing file must have this name in it
    * @param onStep called at each step of a change, for tests
-   * @throws Failure `record` for a file of another witness, or none of ours
+   * @throws Failure `record` for a file of another witness, or a damaged or foreign file
    */
   static open(dir: string, name: string, onStep: (step: ChangeStep) => void = () => undefined): WitnessState {
     createPrivateFolder(dir);
     const path = join(dir, "witness.sqlite");
-    // An empty file is an empty database; the files beside it get its mode.
+    // SQLite accepts an empty file as a database, and gives its journal files the mode of this file.
     closeSync(openSync(path, "a", 0o600));
     const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });
     try {
@@ -85,9 +85,10 @@ export class WitnessState {
   }
 
   /**
-   * Calls `decide` with the last checkpoint of this log and stores the checkpoint that it returns, in a transaction that
-   * excludes all other processes with this file. A signature that `decide` made must not be sent before this returns.
-   * @returns what `decide` returned
+   * Calls `next` with the checkpoint of this log that was cosigned last, and stores the checkpoint that `next`
+   * returns, in a transaction that excludes all other processes with this file. A signature that `next` made must not
+   * be sent before this method returns.
+   * @returns what `next` returned
    */
   change<T extends { next?: CosignedCheckpoint }>(origin: string, next: (last: CosignedCheckpoint | null) => T): T {
     const decision = this.#db
@@ -113,7 +114,7 @@ export class WitnessState {
   }
 }
 
-/** Reads the key in the file, or makes one where the file is empty. */
+/** Reads the key in the file, or makes one if the file is empty. */
 function readOrMakeSigner(db: Database.Database, path: string, name: string): NoteSigner {
   if (db.pragma("user_version", { simple: true }) === 0) {
     const { privateKey } = generateKeyPairSync("ed25519");

@@ -29,19 +29,19 @@ export interface WitnessAnswer {
 const TEXT_TYPE = "text/plain; charset=utf-8";
 const refusalOf = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT_TYPE });
 
-/** Most logs of one witness: each has a row, and nothing else grows. */
+/** Most logs of one witness. Each log has one row in the state file, and nothing else there grows. */
 const MAX_LOGS = 1_000;
 
 /**
- * A witness for any log of c2sp.org/tlog-checkpoint: it cosigns a checkpoint that its log signed and that extends the last
- * one it cosigned of that log, and no other (c2sp.org/tlog-witness, `add-checkpoint`). Its state decides, so several
- * processes over one file are one witness.
+ * A witness for any log with checkpoints of c2sp.org/tlog-checkpoint. It cosigns only a checkpoint that the log
+ * signed and that extends the checkpoint of that log which it cosigned last (c2sp.org/tlog-witness,
+ * `add-checkpoint`). The state file alone decides this, so several processes with one file are one witness.
  */
 export class Witness {
   readonly #logs = new Map<string, NoteKey[]>();
   readonly #originByHash = new Map<string, string>();
 
-  /** @param logs keys of the logs, named by their origins; a log may have several */
+  /** @param logs keys of the logs; the name of each key is the log's origin, and a log may have several keys */
   constructor(
     private readonly state: WitnessState,
     logs: readonly NoteKey[],
@@ -59,7 +59,10 @@ export class Witness {
     return formatVkey(this.state.signer, COSIGNATURE);
   }
 
-  /** The newest checkpoint of the log whose origin has this sha256 (hex), cosigned; 404 where there is none. */
+  /**
+   * Returns the newest cosigned checkpoint of the log whose origin has this sha256 (hex); status 404 when there is
+   * none.
+   */
   answerNewest(originHash: string): WitnessAnswer {
     const origin = this.#originByHash.get(originHash);
     const lastCosigned = origin === undefined ? null : this.state.lastCosigned(origin);
@@ -68,7 +71,7 @@ export class Witness {
       : refusalOf(404, "no checkpoint of this log was cosigned");
   }
 
-  /** Answers `add-checkpoint`. A cosignature is durable before it is returned. */
+  /** Answers a request `add-checkpoint`. A cosignature is on the disk before it is returned. */
   answerAddCheckpoint(body: Uint8Array): WitnessAnswer {
     let submission: AddCheckpoint;
     let note: Note;
@@ -106,7 +109,7 @@ export class Witness {
     const inconsistency = findInconsistency(head, proof, lastCosigned);
     if (inconsistency) return refusalOf(422, inconsistency);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);
-    // A cosignature states that no larger tree was seen up to its time, so times of one log never go back.
+    // A cosignature says that no larger tree was cosigned until its time, so the times for one log must never go back.
     const signedS = Math.max(nowS, lastCosigned?.signedS ?? 0);
     if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
       return refusalOf(503, "this witness's clock is behind its last cosignature of this log");
@@ -126,7 +129,7 @@ export class Witness {
   }
 }
 
-/** Returns why this head does not extend the last one; null when it does. */
+/** Returns why this tree head does not extend the last cosigned one; null when it does. */
 function findInconsistency(
   head: TreeHead,
   proof: readonly Uint8Array[],

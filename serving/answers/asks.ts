@@ -11,7 +11,7 @@ import { Limiter } from "../http/limits.ts";
 import { ReadOnlyReplica } from "../replica/background-log.ts";
 import { AskQueue, type ExpectedWait, MAX_WAIT_HOURS, type WaitReason } from "../tables/ask-queue.ts";
 
-/** Real ms after which the queue is searched again for urls that were probed meanwhile. */
+/** Shortest time between two searches of the queue for urls that were probed meanwhile, real ms. */
 const DROP_INTERVAL_MS = 60_000;
 
 /** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
@@ -25,7 +25,7 @@ export interface Ask {
   url: string;
   normalised: string;
   method: string | undefined;
-  /** Only for an endpoint in the record: its id, and its tool where it is one. */
+  /** Only for an endpoint in the record: its capability id, and its name if it is a tool of an MCP server. */
   knownEndpoint?: { cap: string; tool: string | null };
 }
 
@@ -38,7 +38,10 @@ export interface AskReply {
   next: string;
 }
 
-/** When an ask was made, the earliest time of its probe (unix ms), and its client. */
+/**
+ * When an ask was made, the earliest time of its probe (unix ms), its client, and the seller's proof if it is a
+ * re-test.
+ */
 interface AskTime {
   now: Date;
   notBeforeMs: number;
@@ -54,15 +57,21 @@ export interface AskDeps {
   /** Address of the service that keeps the queue, without a trailing slash. */
   baseUrl: string;
   limits?: Partial<Limits>;
-  /** The queue as folded from the log; without it, only what this replica itself appended. */
+  /**
+   * The queue that is computed from the log's records. Without it, the queue has only the asks of this replica since
+   * its start.
+   */
   queue?: AskQueue;
-  /** Time of an endpoint's newest handshake in the tables, unix ms. */
+  /**
+   * Returns the time of an endpoint's newest probe in the volatile tables (the facts that change faster than cards),
+   * unix ms; null: it was not probed.
+   */
   lastProbeTime?: (cap: string) => number | null;
 }
 
 /**
- * Queues urls for a free probe, each by a record of the log. No client is refused because it asks often: what it asks
- * beyond its share gets a later turn, which the record holds as `not_before`.
+ * Queues urls for a free probe, each by a record of the log. No client is refused because it asks often: the probes
+ * of urls beyond its share are made later, from the time in the record's field `not_before`.
  */
 export class Asks {
   readonly #clients: Limiter;
@@ -83,8 +92,9 @@ export class Asks {
   }
 
   /**
-   * Appends an ask; resolves once it is durable. Asking for a url that waits already costs the client nothing. The url
-   * moves forward if this client's turn comes sooner.
+   * Queues an ask (a url that is to be probed); resolves once its record is durable in the log. If the url already
+   * waits for a probe that is not later than this client's would be, nothing is appended, and the client's share is
+   * not used.
    */
   async put(ask: Ask, client: string): Promise<AskReply> {
     const now = this.deps.clock.now();
@@ -100,8 +110,9 @@ export class Asks {
   }
   /**
    * Appends a re-test for a seller that proved to be the payee: its endpoint is probed again even if it was probed
-   * within the day, but at most once a UTC day. If the endpoint waits already, it keeps its place.
-   * @returns null when an earlier re-test was made on this UTC day
+   * within the day, but at most once a UTC day. If this day's re-test still waits, its expected wait is returned and
+   * nothing is appended.
+   * @returns null when this UTC day's re-test was already made
    */
   async retest(
     ask: Ask & { knownEndpoint: NonNullable<Ask["knownEndpoint"]> },
@@ -118,10 +129,10 @@ export class Asks {
     return this.#append(ask, cap, { now, notBeforeMs: now.getTime() + this.#clientDelayFor(client), client, proof });
   }
 
-  /** Delay of an ask because its client asked often, real ms. */
+  /** Delay of a client's next ask because the client asked often, real ms. */
   #clientDelayFor = (client: string): number => Math.round(this.#clients.msUntil(client, 1));
 
-  /** Delay of an ask because its client, or all clients together, asked often; real ms. */
+  /** Delay of a client's next ask because the client, or all clients together, asked often, real ms. */
   #delayFor = (client: string): number => this.#clientDelayFor(client) || Math.round(this.#total.msUntil("all", 1));
 
   async #append(ask: Ask, cap: string, turn: AskTime): Promise<AskReply> {
@@ -145,7 +156,8 @@ export class Asks {
       charge(-1);
       return { queued: false, next: this.#whyNotQueued(ask, error) };
     }
-    // The record is folded at once, without waiting until the log returns it; folding it a second time changes nothing.
+    // The record is applied to the queue at once, before it is read back from the log; applying it a second time
+    // changes nothing.
     if (retest) queue.retest(cap, ask.normalised, t, notBeforeMs, client);
     else queue.ask(cap, ask.normalised, t, notBeforeMs, client);
     return queuedReply(queue.wait(cap, t));
@@ -168,11 +180,11 @@ export class Asks {
   }
 
   /**
-   * Builds the record of an ask. Its slot (the key by which copies are dropped) is host and UTC hour, so a url that is
-   * asked for twice in an hour gives one record. Two urls of one host share the slot, so the attempt number is 31 bits
-   * of a hash over the url, which tells them apart. The hash also covers the turn, so that an ask that moves a url
-   * forward is not dropped as a copy of the earlier one. The slot of a re-test is its UTC day, so two replicas that are
-   * asked at once make one record.
+   * Builds the record of an ask. The record's slot (the key by which copies are dropped) consists of host and UTC
+   * hour, so a url that is asked for twice in an hour gives one record. Urls of one host share the slot; the attempt
+   * number, 31 bits of a hash over the url, tells them apart. The hash also covers `not_before`, so that an ask that
+   * moves a url forward is not dropped as a copy of the earlier one. The slot of a re-test has the UTC day, so two
+   * replicas that receive it at the same time make one record.
    */
   #record({ url, normalised, method, knownEndpoint }: Ask, cap: string, { now, notBeforeMs, proof }: AskTime) {
     const { host } = new URL(normalised);
@@ -203,7 +215,7 @@ export class Asks {
 
 const JUST_PROBED = "Its free handshake was just made. Ask again in a few minutes.";
 const QUEUE_FULL = "The line of urls for a free handshake is full, so it is not in it. Ask again in about an hour.";
-/** Texts for asks whose probe would come only after asks expire, by the reason of the wait. */
+/** Texts for asks that would expire before their probe, by the reason of the long wait. */
 const TOO_LONG: Record<WaitReason, string> = {
   domain: "So many urls of this domain are in line that it would wait for weeks; it is not in it. Ask again tomorrow.",
   moment:

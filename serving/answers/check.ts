@@ -15,11 +15,11 @@ import type { AskReply, Asks } from "./asks.ts";
 import type { Demand } from "./demand.ts";
 import { knownFacts, unknownFacts } from "./facts.ts";
 
-/** Characters of a host name in the DNS (RFC 1035 section 2.3.4). */
+/** Largest number of characters of a host name in the DNS (RFC 1035 section 2.3.4). */
 const MAX_HOST_LENGTH = 253;
 
 export interface CheckDeps {
-  /** Returns the current view. */
+  /** Returns the newest view, the state of the record that answers are made from. */
   view: () => View;
   asks: Pick<Asks, "put">;
   /** Counts which endpoints clients check; absent: nothing is counted. */
@@ -40,7 +40,7 @@ export interface CheckDeps {
 /** Returns the cache key of a query. Only the url may contain a space, so it comes last. */
 const cacheKey = ({ method, pay_to }: CheckQuery, url: string): string => `${method ?? ""} ${pay_to ?? ""} ${url}`;
 
-/** A cached answer that is made for one spelling of its url. */
+/** A cached answer to one spelling of its url. */
 interface SpelledAnswer extends CachedAnswer {
   /** The url in the answer's member `asked`. */
   asked: string;
@@ -50,14 +50,20 @@ interface SpelledAnswer extends CachedAnswer {
 interface ResolvedQuery {
   /** The url normalised; null for a capability id. */
   normalised: string | null;
-  /** Cache key: the normalised url, with the tool of an MCP server where it matters; or the capability id. */
+  /**
+   * The url in the cache key: the normalised url, followed by the requested tool's name if the record has tools of
+   * that MCP server; or the capability id.
+   */
   url: string;
 }
 
 /** Answers GET /v1/check: what the record holds about a url or an id, signed. Answers are cached for a minute. */
 export class Checks {
   readonly #cache: AnswerCache<SpelledAnswer>;
-  /** Answers that are being made, so that clients that ask at once share one answer and one ask. */
+  /**
+   * Answers that are being made, by cache key. Clients that send the same query meanwhile share the answer, and its
+   * url is queued once.
+   */
   readonly #underway = new Map<string, Promise<SpelledAnswer>>();
 
   constructor(private readonly deps: CheckDeps) {
@@ -72,7 +78,8 @@ export class Checks {
   }
 
   /**
-   * Answers a valid query: at once when the answer is cached or the url is known, otherwise as a promise.
+   * Answers a valid query: synchronously, unless the url has to be queued for a probe, which takes an append to the
+   * log.
    * @throws Problem bad_request for a text that is not a url
    */
   answer(query: CheckQuery, client: string): CachedAnswer | Promise<CachedAnswer> {
@@ -127,8 +134,8 @@ export class Checks {
   }
 
   /**
-   * Returns what the record holds about a valid query, without date and signature, and uncached. At once when the url
-   * is known.
+   * Returns what the record holds about a valid query, without date and signature. The result is not cached. As
+   * {@link answer}, it is synchronous unless the url has to be queued for a probe.
    * @throws Problem (or rejects with it), as {@link answer} does
    */
   facts(query: CheckQuery, client: string): CheckFacts | Promise<CheckFacts> {
@@ -151,7 +158,10 @@ export class Checks {
     return this.deps.asks.put(ask, client).then(factsOfUnknown);
   }
 
-  /** Returns what the record holds of a known endpoint. If no probe of it asked for payment, a probe is queued. */
+  /**
+   * Returns what the record holds about a known endpoint. The endpoint is queued for a probe if it was never probed,
+   * or if no probe was answered with a 402 and the last one is a day old (see {@link whyProbeAgain}).
+   */
   #factsOfKnown(view: View, query: CheckQuery, match: Match, client: string): CheckFacts | Promise<CheckFacts> {
     const now = this.deps.clock.now();
     const urlInTemplate = match.matched === "path" ? normaliseAsked(query.url) : undefined;
@@ -203,7 +213,7 @@ const neverProbedReply = (refusalReason: string) => ({
   next: `We never probe this address: ${refusalReason}.`,
 });
 
-/** Appends the next step to the text of the facts. */
+/** Sets `queued`, and appends what the client should do next to the text of `next`. */
 const withNext = (facts: CheckFacts, { queued, next }: AskReply): CheckFacts => ({
   ...facts,
   queued,
@@ -213,7 +223,9 @@ const withNext = (facts: CheckFacts, { queued, next }: AskReply): CheckFacts => 
 const NEVER_PROBED = "No free handshake of it is in the record yet.";
 const ASKED_NO_PAYMENT = "It asked for no payment a day ago.";
 
-/** Returns why an endpoint in the record should be probed again because a client asked for it, in words; or null. */
+/**
+ * Returns why an endpoint in the record should be probed again because a client asked for it, as a sentence; or null.
+ */
 function whyProbeAgain(view: View, { cap, matched }: Match, now: Date): string | null {
   const row = view.row(cap);
   const entry = view.entry(cap);
@@ -234,7 +246,7 @@ function normaliseAsked(url: string): string {
   }
 }
 
-/** Returns the requested url without password and fragment, which are not passed on. */
+/** Returns the requested url without user name, password and fragment, which are not recorded. */
 function withoutSecrets(text: string): string {
   const url = new URL(text);
   url.username = "";
@@ -244,8 +256,8 @@ function withoutSecrets(text: string): string {
 }
 
 /**
- * Copies a value with the members of every object in the order of RFC 8785 (UTF-16 code units). No member name of ours
- * looks like an array index, which JavaScript would move to the front.
+ * Copies a value with the members of every object in the order of RFC 8785 (UTF-16 code units). None of our member
+ * names looks like an array index; JavaScript would move such a name to the front.
  */
 function sortMembers(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sortMembers);

@@ -2,13 +2,17 @@ import { sha256 } from "../../infra/canonical.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { createClientNames } from "../../pipelines/orders/claim.ts";
 
-/** Text that derives the key below. No answer of ours is this text, so nobody else ever gets its signature. */
+/**
+ * The key of {@link clientNamesOf} is the hash of a signature over this text. No answer of this service is this text,
+ * so no client ever receives that signature.
+ */
 const KEY_TEXT = "touchstone: names of client networks in the private record";
 
 /**
- * Returns a function that names client networks ({@link createClientNames}), for a service without a secret for it. The
- * key is derived from the answers key (Ed25519 gives equal signatures for equal bytes), so all replicas have the same
- * names. The names change when the answers key is rotated. The key is derived at the first call.
+ * Returns a function that gives each client network an opaque name ({@link createClientNames}), for a service that
+ * has no secret for such names. Its key is derived, at the first call, from a signature of the key that signs
+ * answers. Ed25519 gives equal signatures for equal bytes, so all replicas use the same names. The names change when
+ * that signing key is rotated.
  */
 export function clientNamesOf(answers: Signer): (client: string) => string {
   let nameOf: ReturnType<typeof createClientNames> | null = null;

@@ -11,9 +11,9 @@ export interface EndpointCorrections {
    * them.
    */
   disputes: readonly Record<string, unknown>[];
-  /** Whether a dispute is open, that is, no correction in force has answered it. */
+  /** Whether a dispute is open, that is, no correction in force (one that was not withdrawn) has answered it. */
   disputed: boolean;
-  /** Ids of corrections that were withdrawn; what they had withdrawn counts again. */
+  /** Ids of corrections that were withdrawn. The records that these corrections had withdrawn count again. */
   withdrawnCorrectionIds: readonly string[];
 }
 
@@ -21,7 +21,7 @@ const PendingRecords = z.array(
   z.object({ kind: z.enum(["correction", "dispute", "reinstated"]), body: z.record(z.string(), z.unknown()) }),
 );
 
-/** Corrections, disputes and reinstatements of one endpoint, as its records yield them. */
+/** Corrections, disputes and reinstatements (each withdraws a correction) of one endpoint. */
 type CorrectionState = Omit<EndpointCorrections, "disputed">;
 
 const NO_CORRECTIONS: CorrectionState = { corrections: [], disputes: [], withdrawnCorrectionIds: [] };
@@ -61,8 +61,8 @@ const correctionOf = (body: Record<string, unknown>): Correction => ({
 });
 
 /**
- * Returns the corrections and disputes of an endpoint: first those in the tree, then those in the volatile rows whose
- * leaves are not yet published. A record whose leaf was published meanwhile is not repeated.
+ * Returns the corrections and disputes of an endpoint: first those that are published in the log, then those that
+ * only its volatile row (the facts that change faster than a card) holds yet. A record in both is returned once.
  */
 export function correctionsOf(view: View, cap: string): EndpointCorrections {
   const published = view.entry(cap)?.corrections ?? [];
@@ -72,7 +72,7 @@ export function correctionsOf(view: View, cap: string): EndpointCorrections {
 
 /**
  * Reports whether a correction in force withdraws this record. A correction without a record id withdraws all records
- * that were observed before it was issued (as in sql/samples/touched, withdrawn).
+ * that were observed before it was issued (as `withdrawn` in sql/samples/touched.sql does).
  */
 export const isWithdrawn = (
   { corrections, withdrawnCorrectionIds }: EndpointCorrections,
@@ -95,7 +95,10 @@ function withoutPublished(
   return records.filter((record) => !known.has(correctionKey(record)) && known.add(correctionKey(record)));
 }
 
-/** Returns the id of a correction or dispute; for a reinstatement, the id of the correction that it withdraws. */
+/**
+ * Returns a key by which copies are found: the id of a correction or dispute; for a reinstatement, the id of the
+ * correction that it withdraws.
+ */
 const correctionKey = ({ kind, body }: CorrectionRecord): string =>
   `${kind} ${String(kind === "reinstated" ? body.correction : body.id)}`;
 
@@ -105,14 +108,15 @@ function unpublishedInRow(view: View, cap: string): readonly CorrectionRecord[] 
   try {
     return PendingRecords.parse(JSON.parse(text));
   } catch {
-    // Text of another version cannot be read; its records are shown when their leaves are published.
+    // The text was written by another version of this software and cannot be read. Its records are shown once they
+    // are published in the log.
     return [];
   }
 }
 
 /**
- * Reports whether a dispute is open: until a correction in force follows that covers its record, or all records (as in
- * sql/samples/touched, site).
+ * Reports whether a dispute is open. A later correction in force closes it, if that correction names the dispute's
+ * record or no record at all (as `site` in sql/samples/touched.sql does).
  */
 function isOpen(
   { corrections, withdrawnCorrectionIds }: CorrectionState,

@@ -11,19 +11,17 @@ export interface DemandBounds {
    * index does not count for all.
    */
   perClient: number;
-  /**
-   * Largest number of clients, and of pairs of client and endpoint, that are remembered of a day. Beyond it nothing is
-   * counted.
-   */
+  /** Largest number of clients that are remembered in a day. Further clients are not counted. */
   maxClients: number;
+  /** Largest number of pairs of client and endpoint that are remembered in a day. Beyond it nothing is counted. */
   maxPairs: number;
-  /** Largest number of endpoints in one record, the most requested first; the next record has the others. */
+  /** Largest number of endpoints in one record of the log, the most requested first; the next record has the others. */
   perRecord: number;
 }
 
 const DEMAND_BOUNDS: DemandBounds = { perClient: 50, maxClients: 50_000, maxPairs: 200_000, perRecord: 1_000 };
 
-/** Real ms between two records. */
+/** Time between two records, real ms. */
 const FLUSH_INTERVAL_MS = 600_000;
 
 export interface DemandDeps {
@@ -35,8 +33,9 @@ export interface DemandDeps {
 
 /**
  * Counts how many clients check each endpoint. When the budget is short, the counts decide which endpoints are paid
- * first (docs/schedule.md). A client counts once a day for an endpoint, so asking a thousand times gains nothing. Only
- * counts leave this process: who asked for what stays in memory until the day ends and is never written.
+ * first (docs/schedule.md). A client counts once a day for an endpoint, so checking it a thousand times gains
+ * nothing. Only counts leave this process: which client checked which endpoint stays in memory until the day ends and
+ * is never written.
  */
 export class Demand {
   readonly #bounds: DemandBounds;

@@ -23,15 +23,18 @@ export interface DisputeDeps {
   view: () => View;
   clock: Clock;
   logger: Pick<Logger, "error">;
-  /** Origin of this service. A statement must name it, so that the statement is worthless at another service. */
+  /** Origin of this service. A statement must name it, so that it cannot be used at another service. */
   service: string;
 }
 
 /**
- * Largest number of disputes of one endpoint that are accepted over HTTP. After that a seller writes to the operator.
+ * Largest number of disputes of one endpoint that are accepted over HTTP. Beyond it a seller has to write to the
+ * operator.
  */
 const MAX_DISPUTES_PER_ENDPOINT = 50;
-/** Largest number of this replica's disputes that are remembered, since its view may not show them yet. */
+/**
+ * Largest number of disputes that this replica remembers after accepting them, until its view of the record has them.
+ */
 const MAX_REMEMBERED = 10_000;
 const READ_BACK_WAIT_MS = 2_000;
 
@@ -45,7 +48,7 @@ export interface Receipt {
 
 /** Accepts sellers' disputes: checks them against the payTo in the public record, appends them, and reads them back. */
 export class Disputes {
-  /** Capability id by dispute id, oldest first. */
+  /** Capability id by dispute id of the disputes accepted here, oldest first. */
   readonly #recent = new BoundedMap<string, string>(MAX_REMEMBERED);
 
   constructor(private readonly deps: DisputeDeps) {}
@@ -111,8 +114,8 @@ function parseDispute(value: unknown, cap: string, service: string, now: Date): 
 }
 
 /**
- * Checks that a payee signed. Serving has no lake: of all payTos that the endpoint ever named, it accepts those of the
- * newest 402.
+ * Checks that the signer is a payee: one of the addresses that the newest 402 names. Earlier addresses are not accepted
+ * here.
  */
 async function checkSigner(signed: SignedDispute, view: View): Promise<void> {
   const { pay_to = null, pay_tos = [] } = view.row(signed.capability_id) ?? {};

@@ -14,9 +14,15 @@ import type { View } from "../tables/view.ts";
 
 export interface EvaluationDeps {
   view: () => View;
-  /** A reader with a thread of its own, so that strangers' answers here do not delay the answers of orders. */
+  /**
+   * Checks answers in a thread that orders (calls bought through this service) do not use, so that strangers' answers
+   * here do not delay those of orders.
+   */
   reader: Reader;
-  /** Returns the parts that look up right answers, as for bought calls; absent: only answers that can be computed are known. */
+  /**
+   * Returns the parts that look up right answers, as for bought calls. Absent: only right answers that can be
+   * computed are known.
+   */
   truths?: () => TruthParts | undefined;
 }
 
@@ -50,7 +56,11 @@ function describeResult(
   return `${verdict}${unknownAnswer} ${NO_SCHEMA}`;
 }
 
-/** @throws Problem bad_request for an input that is none of this endpoint's calls */
+/**
+ * Returns the call that a request's input describes; null without an endpoint or an input.
+ * @throws Problem bad_request for an endpoint whose calls are not made; bad_input for an input that the endpoint does
+ * not take
+ */
 function callOf(view: View, { capability_id: cap, input }: EvaluateRequest): BoughtCall | null {
   if (cap === undefined || input === undefined) return null;
   const sellable = sellableOf(view, cap);
@@ -74,8 +84,7 @@ function callOf(view: View, { capability_id: cap, input }: EvaluateRequest): Bou
 }
 
 /**
- * Evaluates an answer by the checks of an order, for a client that has the answer already. No endpoint is called, and
- * nothing is kept.
+ * Runs the checks of an order on an answer that the client already has. No endpoint is called, and nothing is stored.
  */
 export class Evaluations {
   #running = 0;
@@ -111,7 +120,7 @@ export class Evaluations {
       const checks = withFinalResults(evaluation.checks, pass || unmet).map(({ name, ok, says }) => ({
         ...{ name, ok, ...(says === undefined ? {} : { says }) },
       }));
-      // A schema that cannot be used is not among the checks that decided.
+      // A schema that cannot be used decided nothing, so `judged_by` does not count it.
       const judged_by = strongestCheckOf({ ...expected, schema: schema_ok === null ? undefined : schema });
       const answer = { schema: "svc.evaluation.v1" as const, pass, judged_by, delivered, delivery, schema_ok, checks };
       const withExpectation = { ...answer, held_against, sha256, bytes: bytes.length };

@@ -25,7 +25,7 @@ const isInDollars = ({ unit, price, price_given }: ExposureLine): boolean =>
 /** Rounds a number of calls to six decimals, since the sum of decimal fractions is inexact. */
 const roundCalls = (calls: number): number => Number(calls.toFixed(6));
 
-/** Sums over some lines. */
+/** Adds up lines of a report; one line is one dependency. */
 class ExposureSum {
   readonly #spend = { failing: 0n, unmeasured: 0n, lettered: 0n };
   readonly #calls = { all: 0, unmeasured: 0 };

@@ -21,17 +21,20 @@ import { payToVerdict } from "./pay-to.ts";
 
 export interface ExposureDeps {
   view: () => View;
-  /** Looks up a url or id as a check does, and queues unknown urls. */
+  /** Looks up a url or a capability id as GET /v1/check does, and queues unknown urls for a free probe. */
   checks: Pick<Checks, "facts">;
   demand?: Pick<Demand, "count"> | undefined;
-  /** Limits the number of dependencies that one client may ask about; each takes a token. */
+  /** Limits how many dependencies one client may look up in a time window; each dependency takes one token. */
   limiter: Limiter;
-  /** The answers key. */
+  /** Signs reports, with the key that signs all answers (another key signs scorecards). */
   signer: Signer;
   clock: Clock;
 }
 
-/** Answers POST /v1/exposure: what the record holds about many dependencies at once, summed up by payee. */
+/**
+ * Answers POST /v1/exposure: what the record holds about many dependencies (paid endpoints that the client's programs
+ * call) at once, summed up by payee.
+ */
 export class Exposures {
   constructor(private readonly deps: ExposureDeps) {}
 
@@ -46,8 +49,8 @@ export class Exposures {
     );
     const headers = this.#takeTokens(client, dependencies.length);
     const view = this.deps.view();
-    // All look-ups start in one turn of the event loop, so they see one view. Only unknown urls, which must be queued,
-    // are waited for.
+    // All look-ups start before the first of them is awaited, so all read the same state of the tables. Only look-ups
+    // of unknown urls, which are queued for a probe, take longer.
     const facts = await Promise.all(dependencies.map((one) => this.#lookUp(one, client)));
     const now = this.deps.clock.now();
     const lines = dependencies.map((one, i) => lineOf(view, one, facts[i]!, now));
@@ -72,16 +75,17 @@ export class Exposures {
 }
 
 /**
- * Time after which a payment that settled without an answer counts, since until then the seller may pay it back
- * (verification-method.md section 5).
+ * Age from which a payment that settled without an answer counts as money taken. Until then the seller may pay it
+ * back (verification-method.md section 5).
  */
 const REPAYMENT_MS = DAY_MS;
 
-/** Returns the first standing, in the order of the vocabulary, that applies. */
+/** Returns the standing of a dependency: the first value of `Standing`, in its order, whose condition holds. */
 function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
   const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
   const isUnservedTooLong = row?.unserved_since != null && row.unserved_since <= now.getTime() - REPAYMENT_MS;
-  // A card's flag may rest on records that were withdrawn since; the volatile row does not count those.
+  // The card's flag may rest on records that were withdrawn after the card was signed. `unserved_since` of the
+  // volatile row (the facts that change faster than a card) does not count such records.
   if (isUnservedTooLong || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
   if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
   if (facts.band !== "UNRATED") return "lettered";
@@ -120,8 +124,9 @@ function lineOf(view: View, dependency: Dependency, facts: CheckFacts, now: Date
 const DECIMAL = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/;
 
 /**
- * Computes the cost of `calls` calls in micro-units: the exact product with the decimal that was sent, rounded up, so
- * that the stated cost is never too low.
+ * Computes the price of `calls` calls in micro-units. The product with the decimal number of the request is exact,
+ * and is rounded up, so that the stated price is never too low.
+ * @param micro price of one call, micro-units
  * @param calls finite, from 0 to {@link MAX_CALLS}
  */
 export function timesCalls(micro: bigint, calls: number): bigint {

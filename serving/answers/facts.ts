@@ -16,13 +16,16 @@ import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
-/** When this share of an endpoint's records or more is withdrawn, no letter is shown (grading-params.json, withdrawn). */
+/**
+ * When at least this share of the records behind a card is withdrawn, no letter is shown (grading-params.json,
+ * withdrawn).
+ */
 const WITHDRAWN_SHARE = 0.2;
 /** Largest number of corrections in a check answer, the newest ones. The trust answer has all of them. */
 const MAX_CORRECTIONS = 100;
 
 const NOT_IN_RECORD = "UNRATED: not in the record; unknown, not bad.";
-/** For a url that is not in the record although its payee or its domain took money. */
+/** Sentence for a url that is not in the record although its payee or its domain took money. */
 const NOT_ITSELF_IN_RECORD = "UNRATED: this url itself is not in the record.";
 
 /** The grade of an endpoint, or the reason why it has none. */
@@ -32,7 +35,7 @@ interface Grade {
   composite: number | null;
   why: string;
   components: SignedCard["components"];
-  /** Left out where the card does not have it. */
+  /** Absent when the card does not state it. */
   sampleCount?: number;
   computedAt: string | null;
   withdrawnSince: number;
@@ -48,8 +51,8 @@ const orderFlags = (flags: Iterable<string>): string[] => {
 };
 
 /**
- * Returns the grade as of now. When 20 % of its records are withdrawn, the letter becomes UNRATED. If all are
- * withdrawn, or the card had none, tier and composite are null too.
+ * Returns the grade as of now. When 20 % of the records behind the card are withdrawn, the letter becomes UNRATED. If
+ * all are withdrawn, or the card had none, tier and composite are null too.
  */
 function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
   const headline = entry ? headlineOf(entry) : null;
@@ -70,7 +73,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   const { sample_count: count } = card;
   const withdrawnCount = count === undefined ? withdrawn : Math.min(withdrawn, count);
   const hasNoSamples = !headline.measured || withdrawnCount === count;
-  // A card without a number of records may rest on withdrawn records only.
+  // A card that does not state its number of records may rest on withdrawn records only.
   const isDoubtful = withdrawnCount > 0 && (count === undefined || withdrawnCount >= WITHDRAWN_SHARE * count);
   const flags = [
     ...ownFlags(view, cap, card.flags ?? [], headline.leaf),
@@ -89,7 +92,8 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
     withdrawnSince: withdrawnCount,
     observationsSince: observations,
     flags,
-    // The leaf is RFC 8785 text, and JSON.stringify prints the members of its card in the order of that text.
+    // The card was parsed from RFC 8785 text, and JSON.stringify keeps the order of its members, so this is that text
+    // again.
     scorecard: JSON.stringify(card),
   };
 }
@@ -132,7 +136,10 @@ function toolHint(url: string, { answeredTool, others, unknownTool }: ToolChoice
 
 const timeOf = (ms: number | null): string | null => (ms === null ? null : rfc3339(new Date(ms)));
 
-/** Counts the free probes. `spanDays` is the time from the first probe to now, in days with two decimals. */
+/**
+ * Returns what the free probes of an endpoint showed. `spanDays` is the time from the first probe to now, in days
+ * with two decimals.
+ */
 export function observedOf(row: VolatileRow | undefined, now: Date): Observed {
   const span = row?.first_seen == null ? 0 : Math.max(0, now.getTime() - row.first_seen) / DAY_MS;
   return {

@@ -22,8 +22,9 @@ export interface PageRequest {
    */
   cursor?: string | undefined;
   limit: number;
-  /** Limits on files that are not cached, and on their packed bytes. */
+  /** Largest number of files that may be read for the page because they are not cached. */
   maxFiles: number;
+  /** Largest number of compressed bytes of those files. */
   maxBytes: number;
   /** Address of this service, with which the addresses of files begin. */
   baseUrl: string;
@@ -68,7 +69,10 @@ class BoundedReads {
     this.#bytesLeft = maxBytes;
   }
 
-  /** Returns what these files hold of an endpoint; null when reading one of them would exceed the limits. */
+  /**
+   * Returns the paid calls of an endpoint in these files, and later facts about its calls; null when reading one of
+   * the files would exceed the limits.
+   */
   async readEndpoint(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
     const parts: { key: string; part: PaidPart }[] = [];
     for (const file of files) {
@@ -141,7 +145,7 @@ const lastOf = (found: readonly FailedCall[]): CallPosition => {
   return { ms: Date.parse(at), id };
 };
 
-/** What each of our checks requires of an answer, in words. A buyer's check has a name of its own. */
+/** What each of our own checks requires of an answer, in words. Checks of buyers have other names. */
 const EXPECTED: Readonly<Record<string, string>> = {
   bytes_came: "an answer before the deadline",
   status: "a status from 200 to 299",
@@ -161,7 +165,9 @@ interface FailedCheck {
   received: string;
 }
 
-/** Returns the failed checks in the order in which they ran; terms that were not kept come last. */
+/**
+ * Returns the failed checks in the order in which they ran. Terms that the seller did not keep come last, as `terms`.
+ */
 function failedChecks({ checks, differs, honest, delivered }: PaidRow): FailedCheck[] {
   const failed = (checks ?? [])
     .filter(({ ok }) => !ok)

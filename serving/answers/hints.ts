@@ -23,14 +23,14 @@ function describeNewestProbe({ last_state: state, last_status: status }: Volatil
 }
 
 /**
- * Returns the sentence about an endpoint as of its newest probe. For an endpoint that never asked for payment, it says
- * what the endpoint answers instead. For others, it adds what the newest probe saw if that had no payment terms. A
- * card's own sentence knows neither.
+ * Returns the sentence about an endpoint as of its newest probe. For an endpoint that never asked for payment, it
+ * says what the endpoint answers instead. For others, it adds what the newest probe saw if that had no payment terms.
+ * A card's own sentence has neither.
  * @param isCardSentence whether `why` is a card's sentence
  */
 export function withNewestProbe(why: string, row: VolatileRow | undefined, isCardSentence: boolean): string {
   const words = row ? describeNewestProbe(row) : null;
-  // The card tells better how long an endpoint has been silent.
+  // A card's sentence already tells how long an endpoint has been silent.
   if (!row || words === null || (isCardSentence && row.last_state === "silent")) return why;
   const neverAskedOrPaid = why.startsWith("UNRATED:") && row.asked_for_payment === 0 && row.paid_calls === 0;
   return neverAskedOrPaid ? `UNRATED: it ${words}, so nobody has paid it.` : `${why} Newest handshake: it ${words}.`;
@@ -43,8 +43,8 @@ const differenceOf = (asked: string, recorded: string): string =>
   asked.split("?", 1)[0] === recorded.split("?", 1)[0] ? "query" : "trailing slash";
 
 /**
- * Describes the urls that we called for a template, with its placeholders filled; null when the endpoint is not a
- * template.
+ * Tells which url we called for a template, with its placeholders filled; null when the endpoint is not a template or
+ * our request is not known.
  */
 function describeTemplateCalls(view: View, cap: string, url: string): string | null {
   const request = view.row(cap)?.request;
@@ -66,8 +66,9 @@ export function explainMatch(view: View, asked: string, { cap, matched }: Match,
   ];
 }
 
-/** Limits on the endpoints of one host that are compared, and on those that are named. */
+/** Largest number of endpoints of one host that are compared. */
 const MAX_COMPARED = 200;
+/** Largest number of endpoints of one host that a hint names. */
 const MAX_NAMED = 5;
 
 /** Describes what the record holds near an unknown url: other methods of the url, its path, other paths of its host. */

@@ -17,7 +17,7 @@ import { listingAnswer } from "./listing-look.ts";
 export interface ListingCheckDeps {
   /** The parts needed to probe a listing; null: this process probes nothing. */
   probeDeps: ProbeDeps | null;
-  /** Our own addresses, which nobody can make us probe. */
+  /** Addresses of this service. Endpoints under their domains are never probed. */
   ownAddresses: readonly string[];
   view: () => View;
   validateUrl: Egress["validate"];
@@ -28,7 +28,7 @@ export interface ListingCheckDeps {
 
 /** How long an answer is cached, ms. */
 const CACHE_MS = 60_000;
-/** Most cached answers. */
+/** Largest number of cached answers. */
 const MAX_CACHED = 500;
 /** Seconds after which a running probe has most likely ended; sent as Retry-After. */
 const RETRY_S = 10;
@@ -59,6 +59,7 @@ export class ListingChecks {
   }
 
   /**
+   * Returns the cached answer, or probes the endpoint.
    * @throws Problem bad_request with a pointer; too_many_requests (the domain was probed too often, or is being
    * probed); unavailable (too many probes are running, or this process probes nothing)
    */
@@ -80,7 +81,7 @@ export class ListingChecks {
     return pending;
   }
 
-  /** Takes a place for a probe of this url. @throws Problem when the url may not be probed now */
+  /** Reserves one of the places for probes that run at once. @throws Problem when the url may not be probed now */
   #admit(url: string, client: string): Place {
     const domain = registrableDomain(url);
     if (this.#ownDomains.has(domain)) throw badField("/url", "is an address of this service");

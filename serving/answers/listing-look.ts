@@ -117,10 +117,10 @@ const toShownOffer = ({ scheme, network, asset, pay_to, amount_atomic, price, ma
 });
 
 /**
- * Probes a listing once: how the endpoint answers, its defects, and whether the protocol's own client would pay it.
- * Nothing is stored. Never throws, whatever the endpoint does.
+ * Probes an endpoint once, and returns how it answers, the defects of its terms, and whether the x402 project's own
+ * client would pay it. Nothing is stored. Never throws, whatever the endpoint does.
  * @param url normalised
- * @param findCap finds the endpoint in the record for this url and a method
+ * @param findCap returns the capability id that the record has for this url and a method, or null
  */
 export async function listingAnswer(
   probeDeps: ProbeDeps,

@@ -10,7 +10,8 @@ import { parseRange } from "../http/request.ts";
 import type { Streams } from "../http/streams.ts";
 
 /**
- * First path segments of objects. The publisher's table (OBJECTS) decides which keys below them are served, and how.
+ * First path segments under which objects are served. The publisher's table (OBJECTS) decides which keys below them
+ * are served, and with which headers.
  */
 export const OBJECT_ROOTS = [
   "tile",
@@ -35,8 +36,8 @@ const REPLACED_KINDS: ReadonlySet<ObjectKind> = new Set(["checkpoint", "view", "
 const etagOf = (info: ObjectInfo): string => `"${info.etag.replace(/^W\//, "").replaceAll('"', "")}"`;
 
 /**
- * Returns the etag of an immutable object. It covers the size, since a mirror may have packed the object anew, and
- * parts of its bytes must not be joined to parts of ours.
+ * Returns the etag of an immutable object. It covers the size: a mirror may have compressed the object again, and a
+ * client must not join byte ranges of its copy and ours.
  */
 const etagOfKey = ({ key, size }: ObjectInfo): string => `"${sha256hex(`${key} ${size}`).slice(0, 32)}"`;
 
@@ -58,9 +59,9 @@ export class PublicObjects {
   ) {}
 
   /**
-   * @param sha256 hex of the object's bytes, if the log names it; sent as Repr-Digest (RFC 9530)
-   * @throws Problem not_found for a key that is not served or does not exist; range_not_satisfiable; too_many_requests;
-   * unavailable
+   * @param sha256 SHA-256 of the object's bytes in hex, if the log holds it; sent as Repr-Digest (RFC 9530)
+   * @throws Problem not_found for a key that is not served or does not exist; range_not_satisfiable;
+   * too_many_requests; unavailable
    */
   async answer(key: string, request: ObjectRequest, sha256?: string | undefined): Promise<Response> {
     try {
@@ -113,9 +114,9 @@ export class PublicObjects {
   }
 
   /**
-   * Answers with an object that may be replaced. It is read in one piece, so that the etag belongs to the bytes, and only
-   * if the store's etag is not that of the bytes in memory. The store is asked for its etag each time: a replica that
-   * answered with an older checkpoint than another replica would look like a log that was rolled back.
+   * Answers with an object that may be replaced. It is read in one piece, so that the etag belongs to the bytes, and
+   * only if the store's etag is not that of the bytes in memory. The caller reads the store's etag for each request:
+   * a replica that answered with an older checkpoint than another replica would look like a log that was rolled back.
    */
   async #answerReplaceable(
     { key, etag }: ObjectInfo,

@@ -10,7 +10,7 @@ export interface PayToVerdict {
   seenBefore: boolean | null;
 }
 
-/** Most addresses that one sentence names. */
+/** Largest number of addresses that one sentence names. */
 const MAX_NAMED = 4;
 
 const HEX_PREFIX = /^0x/i;
@@ -21,9 +21,9 @@ const joinAddresses = (addresses: readonly string[]): string => {
 };
 
 /**
- * Compares an address with those of the endpoint. When no address of the endpoint is known, there is no warning. A
- * listing may name fewer networks than the 402, so a listing contradicts the address only if it names an address of the
- * same form, and the newest 402 does not name the given one.
+ * Compares an address with those of the endpoint. When the record has no address of the endpoint, there is no
+ * warning. A listing may name fewer networks than the 402, so a listing contradicts the address only if it names an
+ * address of the same form, and the newest 402 does not name the given one.
  */
 export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayToVerdict {
   const [newestPayTos, earlierPayTos, listedPayTos] = [

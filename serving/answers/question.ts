@@ -55,7 +55,7 @@ const ORDER_WORDS: Readonly<Record<string, Order>> = {
 const LOWEST = /\b(?:lowest|least|minimal|minimum)\s+(?:price|cost|costs|latency)\b/iu;
 
 const AMOUNT = String.raw`(\$?)\s*(\d{1,9}(?:\.\d{1,6})?|an?|one|half\s+an?|two|five|ten)\s*(cents?|¢|usdc|usd|dollars?|\$)?`;
-/** `under one cent`, `at most 0.006 USDC`, `<= $0.01`. */
+/** Matches a highest price, such as `under one cent`, `at most 0.006 USDC` or `<= $0.01`. */
 const MAX_PRICE = new RegExp(
   String.raw`(?:\b(under|below|less\s+than|cheaper\s+than|unter|at\s+most|no\s+more\s+than|not\s+more\s+than|up\s+to|max(?:imum)?|within|höchstens)|(<=?|≤))\s*(?:of\s+)?${AMOUNT}(?=$|[\s,;.?!])`,
   "iu",

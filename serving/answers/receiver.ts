@@ -10,11 +10,11 @@ export interface ChallengeParts {
   egress: Pick<Egress, "fetch">;
   signer: Signer;
   clock: Clock;
-  /** As {@link signMessage} takes it. */
+  /** Key for the messages' HMAC, as {@link signMessage} takes it; null: none. */
   hmacKey: string | null;
 }
 
-/** Longest wait for a place of egress and the exchange together, real ms. */
+/** Longest time for waiting until a connection may be opened and for the exchange together, real ms. */
 const TIMEOUT_MS = 25_000;
 
 const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest();

@@ -4,21 +4,23 @@ import type { Flag } from "../../pipelines/record/vocabulary.ts";
 import type { TheftSummary } from "../tables/thefts.ts";
 import type { View } from "../tables/view.ts";
 
-/** The endpoint and addresses whose relations an answer reports. */
+/**
+ * The endpoint and the addresses for which an answer reports related endpoints, those that share a payee or a domain.
+ */
 export interface RelatedSubject {
-  /** null for a url that is not in the record. */
+  /** Capability id; null for a url that is not in the record. */
   cap: string | null;
   /** Null when the url is unknown, as for an id that is not in the record. */
   url: string | null;
   /** Addresses to which a payment would go: the client's pay_to, and those that the endpoint names now. */
   payTos: readonly string[];
-  /** Flags of its card; the card's sentence tells what the endpoint itself did. */
+  /** Flags of the endpoint's card. If `took_the_money` is among them, the card's own sentence already tells it. */
   cardFlags: readonly string[];
 }
 
 /**
- * Flags for money that the endpoint, its payee or its domain took without a delivery, and sentences about them. They
- * need no card.
+ * Flags for money that the endpoint, its payee or its domain took without a delivery, and sentences about them. An
+ * endpoint without a card can have them too.
  */
 export interface RelatedVerdict {
   flags: Extract<Flag, "took_the_money" | "payee_took_the_money" | "domain_took_the_money">[];
@@ -39,8 +41,9 @@ const whereOf = ({ caps, lastTheftMs }: TheftSummary): string =>
   `at ${joinSome(caps)}; last on ${dayOf(new Date(lastTheftMs))}`;
 
 /**
- * Returns the verdict of a replica without live tables, from the table of related parties in the leaves. That table has
- * no days, and holds only the address that each endpoint named last. The card tells what the endpoint itself did.
+ * Returns the verdict of a replica without volatile tables (the facts that change faster than cards), from the table
+ * of related parties that is published in the log. That table has no dates, and holds only the newest address of each
+ * endpoint. The flag `took_the_money` is left to the endpoint's card.
  */
 function publishedVerdict({ related }: View, { cap, url, payTos }: RelatedSubject): RelatedVerdict {
   const verdict: RelatedVerdict = { flags: [], says: [] };
@@ -63,10 +66,10 @@ const RELATED_FLAGS: readonly string[] = ["payee_took_the_money", "domain_took_t
 
 /**
  * Returns a card's flags without those about related parties, which {@link relatedVerdict} computes anew: a card's
- * flags are as old as the card, and the payments behind them may since have been withdrawn or paid back. A card's payee
- * flag may also come from an address that another endpoint now names, which may be anybody's. All flags are kept when
- * there are no live tables, or only tables older than the card.
- * @param leaf log position of the card
+ * flags are as old as the card, and the payments behind them may since have been withdrawn or paid back. A card's
+ * payee flag may also rest on an address that an endpoint only names, which may belong to anybody. All flags are kept
+ * when there are no volatile tables, or only tables older than the card.
+ * @param leaf index of the card's leaf in the log
  */
 export function ownFlags(view: View, cap: string, flags: readonly string[], leaf: number): readonly string[] {
   const { madeAt, treeSize } = view.volatile;
@@ -75,10 +78,10 @@ export function ownFlags(view: View, cap: string, flags: readonly string[], leaf
 }
 
 /**
- * Computes the flags for money that the endpoint, the payee or the domain took, from the record as of now. They need no
- * card, so a url that was never seen can have them too. An address is flagged only for payments of ours that went to it
- * and that the chain shows as settled. Payee and domain count endpoints other than this one, as in grading
- * (verification-method.md section 7).
+ * Computes the flags for money that the endpoint, the payee or the domain took, from the record as of now. An
+ * endpoint without a card, and a url that was never seen, can have them too. An address is flagged only for payments
+ * of ours that went to it and that the chain shows as settled. Payee and domain count endpoints other than this one,
+ * as in grading (verification-method.md section 7).
  */
 export function relatedVerdict(view: View, subject: RelatedSubject, now: Date): RelatedVerdict {
   const { thefts, madeAt } = view.volatile;

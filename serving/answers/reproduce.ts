@@ -22,9 +22,10 @@ const JSON_TYPE = "-H 'Content-Type: application/json'";
 const hasBody = (method: string): boolean => method !== "GET" && method !== "DELETE";
 
 /**
- * Returns our free probe as a command for a POSIX shell with curl: method, url, body and the relevant headers, without
- * payment. Null when no command can make it.
- * @param request from the volatile row (VolatileRow.request); absent when there is none
+ * Returns our free probe as a command for a POSIX shell with curl: method, url, body and the relevant headers,
+ * without payment. Null when no command can make it.
+ * @param request VolatileRow.request, our request as JSON text; absent: it has only method and url; "": the text is
+ * too long
  */
 export function reproduceOf(method: string, url: string, request: string | null | undefined): string | null {
   if (request === "") return null;
@@ -41,7 +42,10 @@ function handshakeCommand(method: string, url: string, body: HandshakeRequest["b
   return `${PROBE_COMMAND} ${method === "GET" ? "" : `-X ${method} `}${data}${shellWord(url)}`;
 }
 
-/** Prints the protocol version in the answer to `initialize`, which may be JSON or a stream of events. */
+/**
+ * Shell commands that print the protocol version in the answer to `initialize`, which may be JSON or a stream of
+ * events.
+ */
 const PRINT_VERSION = `sed -n 's/.*"protocolVersion" *: *"\\([A-Za-z0-9_.-]*\\)".*/\\1/p' | head -n 1`;
 const PRINT_SESSION = "grep -i '^mcp-session-id:' | cut -d : -f 2- | tr -d ' '";
 
@@ -57,14 +61,15 @@ export interface Input {
   url: string;
 }
 
-/** Limits on the members of an example that its schema names, and on their depth. */
+/** Largest number of properties, of each object, in a schema that is made from an example. */
 const MAX_MEMBERS = 20;
+/** Largest number of levels in a schema that is made from an example. */
 const MAX_SCHEMA_DEPTH = 3;
 /** Longest example that is shown, characters of its JSON text. */
 const MAX_EXAMPLE_LENGTH = 2_048;
 
 /**
- * Returns the input of our free probe; null when the probe sends none, or its request is not known.
+ * Returns the input of our free probe; null when the probe sends no input, or when its request is not known.
  * @param url as listed
  * @param request as for {@link reproduceOf}
  */
@@ -99,7 +104,10 @@ function jsonOrText(text: string): unknown {
   }
 }
 
-/** Returns the JSON Schema of one value: types and members, without what a single example cannot show. */
+/**
+ * Returns a JSON Schema for one value: types and properties only, since a single example shows no bounds and no
+ * optional properties.
+ */
 function schemaOf(value: unknown, depth: number): object {
   if (value === null) return { type: "null" };
   if (Array.isArray(value))

@@ -11,11 +11,11 @@ import { matchUrl, toolInUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 
-/** Longest time after its signature in which a request is accepted. */
+/** Largest age, by its signed time, of a request that is accepted. */
 const MAX_AGE = { ms: 600_000, words: "10 minutes" };
 const RETRY_S = "60";
 
-/** Sent with every queued re-test, so that the seller does not expect more of it. */
+/** Sent with every queued re-test, so that the seller does not expect a letter or a paid call from it. */
 const RETEST_NOTE =
   "A free look, without a payment. It gives no letter, and no paid call comes sooner by it: those are drawn as ever.";
 
@@ -24,7 +24,7 @@ export interface RetestDeps {
   asks: Pick<Asks, "retest">;
   validateUrl: Egress["validate"];
   clock: Clock;
-  /** Origin of this service, which the seller signs. */
+  /** Origin of this service, which the signed statement has to name. */
   service: string;
 }
 

@@ -13,9 +13,9 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Returns the newest measurement of how the endpoint treats a repeated payment, as a verdict and in words. It is never
- * part of a grade.
- * @param row of the live tables; undefined when there is none
+ * Returns the newest measurement of how the endpoint treats a repeated payment, as a verdict and in words. It is
+ * never part of a grade.
+ * @param row the endpoint's volatile row (the facts that change faster than a card); undefined when it has none
  */
 export function retryOf(
   row: Pick<VolatileRow, "retried" | "retried_at"> | undefined,

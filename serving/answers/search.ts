@@ -13,10 +13,10 @@ import { knownFacts, observedOf } from "./facts.ts";
 import { networksOf, type Question, readQuestion } from "./question.ts";
 import { inputOf } from "./reproduce.ts";
 
-/** The bands in the order of results. Unrated endpoints come after every letter except F. */
+/** The letters in the order of results. Unrated endpoints come after every letter except F. */
 export const RANKED: readonly Band[] = ["A", "B", "C", "D", "UNRATED", "F"];
 
-/** Returns the bands that a search with this lowest band includes. */
+/** Returns the letters of the endpoints that a search includes when its query sets this lowest letter. */
 const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
   new Set(
     band === undefined
@@ -35,16 +35,16 @@ const ENTRIES_PER_STEP = 64;
 /** Steps of sorting before the event loop has its turn. */
 const STEPS_PER_TURN = 32;
 
-/** All listed endpoints by letter, then composite, then url. */
+/** All listed endpoints, sorted by letter, then composite (the number that the letter summarises), then url. */
 interface Ranking {
   entries: readonly ListedEntry[];
-  /** Index of the first endpoint with an F; all from there on have one. */
+  /** Index in `entries` of the first endpoint with an F. Every later one has an F too. */
   firstF: number;
 }
 
 /**
- * Rankings by the entries that they were made from. New volatile rows do not change the entries, so nothing is sorted
- * again.
+ * Rankings by the map of entries that was sorted. A view in which only volatile rows (the facts that change faster
+ * than cards) are new has the same map, so nothing is sorted again.
  */
 const rankings = new WeakMap<LayeredMap<Entry>, Promise<Ranking>>();
 
@@ -84,11 +84,11 @@ function* makeRanking(entries: LayeredMap<Entry>): Generator<undefined, Ranking>
 /** An endpoint that was found. */
 export interface Hit {
   entry: ListedEntry;
-  /** Words of the query that its text does not contain. */
+  /** Words of the query that the endpoint's text does not contain. */
   lackedWords: readonly string[];
   /**
-   * 0: contains every word and matches closely. 1: contains every word. 2 and above: lacks some words; lower means
-   * nearer.
+   * How well the endpoint's text matches. 0: it contains every word and matches closely. 1: it contains every word. 2
+   * and above: it lacks words; the lower the value, the less they weigh.
    */
   fit: number;
 }
@@ -99,21 +99,24 @@ interface FoundEndpoints {
   hits: Iterable<Hit>;
 }
 
-/** A text is a close match when its score is at least this share of the best endpoint's score. */
+/** A text matches closely when its score is at least this share of the best score. */
 const CLOSE_SHARE = 0.5;
 /**
  * An endpoint that lacks words is listed before endpoints with an F when the words that it holds have at least this
- * share of the query's weight.
+ * share of the weight of all words of the query.
  */
 const NEAR_SHARE = 0.5;
-/** Most distinct combinations of missing words; endpoints with a further combination are left out. */
+/**
+ * Largest number of values of `fit`, one for each combination of missing words. Endpoints with a further combination
+ * are left out.
+ */
 const MAX_FITS = 64;
 
-/** The fit of each row of the index, and the words that rows of a fit lack. */
+/** For each row of the text index its fit, and for each fit the words that its rows lack. */
 interface Fits {
   byRow: Uint8Array;
   lackedWords: readonly (readonly string[])[];
-  /** Fits below this one lack little (see {@link NEAR_SHARE}). */
+  /** Fits below this one lack words of little weight only (see {@link NEAR_SHARE}). */
   nearLimit: number;
 }
 const NO_FIT = 255;
@@ -142,7 +145,10 @@ function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: numbe
   };
 }
 
-/** By ranking: the row of the index for each place in it; -1 when the index does not have the endpoint. */
+/**
+ * For each ranking, the row of the text index of each of its entries, in the ranking's order; -1 for an endpoint that
+ * is not in the index.
+ */
 const rowsInOrder = new WeakMap<Ranking, Int32Array>();
 
 async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
@@ -157,10 +163,13 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
   return rows;
 }
 
-/** Rows that are looked up before the event loop has its turn: less than a millisecond. */
+/** Rows that are looked up before the event loop has its turn, which takes less than a millisecond. */
 const ROWS_PER_TURN = 50_000;
 
-/** Groups the places of the ranking by fit, in the ranking's order: first those without an F, then those with one. */
+/**
+ * Groups positions in the ranking by fit, each group in ascending order: first for the endpoints without an F, then
+ * for those with one.
+ */
 async function groupByFit(view: View, ranking: Ranking, { byRow }: Fits): Promise<[number[][], number[][]]> {
   const emptyPlacesByFit = (): number[][] => Array.from({ length: MAX_FITS }, () => []);
   const places: [number[][], number[][]] = [emptyPlacesByFit(), emptyPlacesByFit()];
@@ -174,8 +183,8 @@ async function groupByFit(view: View, ranking: Ranking, { byRow }: Fits): Promis
 }
 
 /**
- * Yields the places of all fits below `below`, the best fit first.
- * @param places by fit, its places in the ranking
+ * Yields the positions of all fits less than `below`, the best fit first.
+ * @param places for each fit, its positions in the ranking
  */
 function* placesBestFirst(
   places: readonly number[][],
@@ -185,10 +194,12 @@ function* placesBestFirst(
 }
 
 /**
- * Finds the listed endpoints that hold the words, best first: those whose text matches closely (half of the best
- * score), then all others that hold every word, each ordered by letter, composite and url. If only endpoints with an F
- * hold every word, those that lack some words follow, the nearest first. Endpoints with an F come last.
- * @param byClass whether the words under which people look for a class count for its endpoints
+ * Finds the listed endpoints whose text contains the words, best first: those that match closely (at least half of
+ * the best score), then all others that contain every word, each group ordered by letter, composite and url.
+ * Endpoints with an F come last. When only endpoints with an F contain every word, endpoints without an F that lack
+ * little come before them. When none contains every word, all that contain some follow in the order of their fit.
+ * @param byClass whether the search words of an endpoint's class (CLASS_WORDS in tables/words.ts) count as part of
+ * its text
  */
 export async function findEndpoints(
   view: View,
@@ -204,8 +215,8 @@ export async function findEndpoints(
   const fits = fitsOf(matched, view.wordIndex.rows);
   const [good, failed] = await groupByFit(view, ranking, fits);
   const hasWholeMatch = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
-  // Chooses the fits that come before endpoints with an F. If an endpoint without an F holds every word, only such
-  // fits; else, if one with an F does, the fits that lack little; else all.
+  // Of the endpoints without an F, only fits 0 and 1 are listed if one of these endpoints contains every word; else,
+  // if an endpoint with an F does, also the fits that lack little; else all fits.
   const goodFitLimit = hasWholeMatch(good) ? 2 : hasWholeMatch(failed) ? fits.nearLimit : MAX_FITS;
   const failedFitLimit = hasWholeMatch(good) || hasWholeMatch(failed) ? 2 : MAX_FITS;
   function* yieldHits(): Generator<Hit> {
@@ -217,7 +228,7 @@ export async function findEndpoints(
   return { words: matched.words, hits: yieldHits() };
 }
 
-/** What results need in addition to the view. */
+/** What the results of a search show besides the contents of the view. */
 export interface SearchContext {
   now: Date;
   /** Returns the terms of a purchase through the service, or why the endpoint cannot be bought. */
@@ -225,8 +236,8 @@ export interface SearchContext {
 }
 
 /**
- * The parameters of a search. Where a parameter names a price, a network or an order, the words of the query that name
- * one are ignored.
+ * The conditions of a search. A price, network or order that a parameter sets takes precedence over one in the
+ * query's words.
  */
 interface SearchFilter {
   kind: string | undefined;
@@ -251,19 +262,19 @@ function filterOf(
 }
 
 /**
- * Reports whether the newest price is known in dollars and at most `most`. The currency comes from the asset's
- * contract, not from its name.
+ * Reports whether the newest price is known in dollars and at most `maxPrice`; true when `maxPrice` is null. The
+ * asset's contract decides whether a price is in dollars, not the asset's name.
  */
 const isAffordable = (row: VolatileRow | undefined, maxPrice: bigint | null): boolean =>
   maxPrice === null || (row?.unit === "USD" && row.price !== null && parseMoney(row.price) <= maxPrice);
 
-/** Reports whether the endpoint takes payments on one of these networks. */
+/** Reports whether the endpoint takes payments on one of these networks; true when `networks` is null. */
 const acceptsNetwork = (row: VolatileRow | undefined, networks: SearchFilter["networks"]): boolean =>
   networks === null || row?.networks.some((id) => networks.has(id)) === true;
 
 /**
- * Reports whether an endpoint may match, judged without unpacking its card. A letter whose records were withdrawn does
- * not count.
+ * Reports whether an endpoint may match the filter, judged without unpacking its card. An endpoint some of whose
+ * records were withdrawn may turn out to be unrated, so a filter that includes UNRATED lets it pass.
  */
 function mayFit(view: View, { entry }: Hit, filter: SearchFilter): boolean {
   const row = view.row(entry.cap);
@@ -273,8 +284,8 @@ function mayFit(view: View, { entry }: Hit, filter: SearchFilter): boolean {
 }
 
 /**
- * Sorts hits by the requested order; F stays behind all others. Endpoints without a price, or without a latency, come
- * last.
+ * Sorts hits by the requested order. Endpoints with an F stay behind all others; those without a price, or without a
+ * latency, come last in their group.
  */
 async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): Promise<Iterable<Hit>> {
   if (filter.order === "best") return hits;
@@ -316,8 +327,9 @@ export async function capsFor(view: View, q: string): Promise<ReadonlySet<string
 const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MAX_FITS : 0) + Math.max(1, fit);
 
 /**
- * Searches with {@link findEndpoints}, limited to a lowest letter, a highest price, and networks. Results are filtered
- * by, and shown with, what a check would answer: a letter whose records were withdrawn does not count.
+ * Searches with {@link findEndpoints}, limited to a lowest letter, a highest price, and networks. Each result has the
+ * letter that GET /v1/check would show, and is filtered by it: UNRATED when many records behind the card were
+ * withdrawn.
  */
 export async function searchIn(view: View, query: SearchQuery, context: SearchContext): Promise<SearchAnswer> {
   const question = readQuestion(query.q);

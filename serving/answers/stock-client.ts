@@ -1,13 +1,16 @@
 import { BoundedThread, OutOfBounds } from "../../infra/bounded-thread.ts";
 import type { Terms } from "../../pipelines/record/bodies.ts";
 
-/** What the client in the thread did with a 402. `place` is the index of the chosen offer, from 0. */
+/**
+ * What the x402 project's own client, which runs in a worker thread, did with a 402. `place` is the index of the
+ * offer that it chose, from 0.
+ */
 type ClientResult =
   | { did: "signed"; place: number }
   | { did: "signed_without_limits"; place: number; says: string }
   | { did: "refused" | "read_nothing"; says: string };
 
-/** Whether the protocol's own client, without any settings, would pay a 402. */
+/** Whether the x402 project's own client, without any settings, would pay a 402. */
 export interface StockVerdict {
   verdict: "signs" | "signs_without_spend_limits" | "refuses" | "cannot_be_told";
   /** Index of the offer that the client chose, from 0; null when it signed none. */
@@ -21,13 +24,19 @@ export interface Raw402 {
   body: Uint8Array;
 }
 
-/** Limits of one question: the client needs some ms to read and sign, and some hundred ms for a megabyte of offers. */
+/**
+ * Limits on the work for one 402. The client needs some ms of processor time to read and sign, and some hundred ms
+ * for a megabyte of offers.
+ */
 const LIMITS = { cpuMs: 2_000, urgent: false };
-/** Memory of the thread, MiB. */
+/** Limit on the memory of the thread, MiB. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 const MAX_WAITING = 100;
 
-/** One thread, which the first question starts. It can be stopped, since strangers' text may keep the client busy. */
+/**
+ * The thread that runs the client, started by the first call. A thread can be ended when the text of a stranger's 402
+ * keeps the client busy.
+ */
 const thread = new BoundedThread(new URL("./stock-client-worker.mjs", import.meta.url), {
   does: "tries the protocol's own client",
   memory: MEMORY,
@@ -62,9 +71,9 @@ function whyNotTestable({ protocols, offers }: Terms): string | null {
 }
 
 /**
- * Lets `@x402/core` with the `exact` scheme of `@x402/evm` read a 402, choose an offer and sign it, with a key that
- * holds no money and in a thread that can be stopped. Nothing is sent. @throws Error when no thread can be started,
- * which is our own fault
+ * Lets `@x402/core` with the `exact` scheme of `@x402/evm` read a 402, choose an offer and sign it. Its key holds no
+ * money, its thread can be ended, and nothing is sent.
+ * @throws Error when no thread can be started, which is our own fault
  */
 export async function tryStockClient({ headers, body }: Raw402, terms: Terms): Promise<StockVerdict> {
   const whyNotTested = whyNotTestable(terms);

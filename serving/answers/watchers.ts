@@ -44,11 +44,11 @@ export interface WatchersDeps {
   /** Development switch: receivers may be on plain http. */
   allowPlainHttp: boolean;
   limits?: Partial<Limits>;
-  /** Folder in which the fold of the topic is stored, so that a start reads only the records after it. */
+  /** Folder in which the table of watchers is saved, so that a restart reads only the log's records since then. */
   folds?: FoldFolder | undefined;
 }
 
-/** How long a request waits for its record to be read back, real ms. */
+/** Longest wait until the record that a request appended, or that its token names, is read from the log, real ms. */
 const READ_BACK_WAIT_MS = 2_000;
 const RETRY_S = "5";
 
@@ -59,9 +59,9 @@ export interface CreatedWatcher {
 }
 
 /**
- * Creates, reads and stops watchers for the API. Every change is a record of the log, which is read back before the
- * client gets its answer. This replica's table is a fold of the topic, so it also has watchers that other replicas
- * created.
+ * Creates, reads and stops watchers for the API. Each change is appended to the log as a record, which is read back
+ * before the client gets its answer. The table of this replica is computed (folded) from all records of the topic
+ * `watchers`, so it also has watchers that other replicas created.
  */
 export class Watchers {
   readonly table = new WatcherTable();
@@ -86,13 +86,14 @@ export class Watchers {
     );
   }
 
-  /** Folds the new records of the topic. @throws what the log throws */
+  /** Applies the new records of the topic to the table. @throws errors of the log */
   catchUp(): Promise<void> {
     return this.#tail.catchUp();
   }
 
   /**
-   * Creates a watcher for a receiver that echoes a challenge. Nothing is recorded before the echo.
+   * Creates a watcher for a receiver that echoes a challenge, a random text that is posted to it. Nothing is recorded
+   * before the echo.
    * @throws Problem bad_request with pointers, too_many_requests, too_many_watchers, receiver_failed, log_unavailable
    */
   async create({ url, watch, secret: givenSecret }: WatcherRequest, client: string): Promise<CreatedWatcher> {
@@ -129,8 +130,8 @@ export class Watchers {
   }
 
   /**
-   * Returns the watcher that a token opens. A wrong token, another watcher's token, and a token of a watcher that does
-   * not exist get the same answer, so that nobody learns which ids exist.
+   * Returns the watcher to which a token gives access. A wrong token, another watcher's token, and a token of a
+   * watcher that does not exist get the same answer, so that nobody learns which ids exist.
    * @param id the requested watcher; undefined: the watcher that the token names
    * @throws Problem bad_token; not_ready when this replica has not read the watcher's record yet; log_unavailable
    */
@@ -148,14 +149,16 @@ export class Watchers {
     throw new Problem("bad_token", "this token opens no watcher", { headers: { "www-authenticate": "Bearer" } });
   }
 
-  /** Like {@link open}, after the watcher's newest records were read. @throws as `open` does */
+  /**
+   * Returns the watcher as {@link open} does, after its newest records were read from the log. @throws as `open` does
+   */
   async read(token: WatcherToken | null, id?: string): Promise<Watcher> {
     const watcher = await this.open(token, id);
     await this.#withLog(() => this.#tail.catchUp(watcher.partition));
     return watcher;
   }
 
-  /** Stops a watcher; one that has ended stays as it is. @throws as `open` does */
+  /** Stops a watcher. A watcher that has already ended does not change. @throws as `open` does */
   async stop(token: WatcherToken | null, id?: string): Promise<Watcher> {
     const watcher = await this.read(token, id);
     if (watcher.state !== "active") return watcher;
@@ -176,8 +179,9 @@ export class Watchers {
   }
 
   /**
-   * Checks the limits on watchers. @returns the watcher that would have to end for the new one, or null @throws Problem
-   * too_many_watchers
+   * Checks the limits on watchers.
+   * @returns the watcher that has to be stopped to make room for the new one, and why; null when there is room
+   * @throws Problem too_many_watchers
    */
   #checkLimits(watcherKeys: Pick<Watcher, "domain" | "platform" | "by">) {
     const { watchers_per_domain: perDomain, watchers: total } = this.#limits;
@@ -196,7 +200,11 @@ export class Watchers {
       : evictable;
   }
 
-  /** @throws Problem too_many_requests */
+  /**
+   * Counts one challenge for the client and for the receiver's platform.
+   * @returns the client's limit headers
+   * @throws Problem too_many_requests
+   */
   #admit(client: string, platform: string): Record<string, string> {
     const takeOrRefuse = (limiter: Limiter, key: string, whose: string): LimitResult => {
       const decision = limiter.take(key);
@@ -209,7 +217,10 @@ export class Watchers {
     return this.#clients.headers(decision);
   }
 
-  /** Appends a record and folds it. @throws Problem log_unavailable: it may or may not be in the log */
+  /**
+   * Appends a record, then waits until it is read back and applied.
+   * @throws Problem log_unavailable: the record may or may not be in the log
+   */
   async #append<T extends WatcherType>(type: T, body: BodyOf<T>): Promise<AppendedRecord> {
     return this.#withLog(async () => {
       const { log, clock } = this.deps;
@@ -224,7 +235,7 @@ export class Watchers {
     });
   }
 
-  /** @throws Problem log_unavailable */
+  /** Runs `work`, which uses the log, and converts its errors. @throws Problem log_unavailable */
   async #withLog<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -237,7 +248,10 @@ export class Watchers {
   }
 }
 
-/** Returns the headline cards of the watched endpoints in the view, which are the `from` of each first notice. */
+/**
+ * Returns the current state of the watched endpoints' headline cards (those that GET /v1/check shows). The first
+ * notice about each endpoint sends it as `from`.
+ */
 function standingIn(view: View, watched: BodyOf<"watcher.created">["watched"]) {
   const caps = new Set(watched.flatMap(({ capability_ids }) => capability_ids));
   return [...caps].flatMap((capability_id) => {
@@ -280,8 +294,8 @@ export function toWatcherAnswer(watcher: Watcher, view: View): WatcherAnswer {
 }
 
 /**
- * Counts the headline cards of an endpoint that were computed after this time, among the newest few hundred that a view
- * keeps.
+ * Counts the headline cards of an endpoint that were computed after this time. A view keeps only the newest 120 of
+ * each endpoint.
  */
 const countCardsAfter = (view: View, cap: string, computedAt: string): number =>
   (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;
@@ -289,8 +303,8 @@ const countCardsAfter = (view: View, cap: string, computedAt: string): number =>
 type WatchedEndpoint = BodyOf<"watcher.created">["watched"][number];
 
 /**
- * Finds the endpoints to watch. A url that is not in the record is watched under the ids with which it would be listed,
- * for GET and POST; then its first card makes a notice.
+ * Finds the endpoints to watch. A url that is not in the record is watched under the two ids that it would have with
+ * GET and with POST, so that its first card causes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
 function resolveAllWatched(view: View, watch: readonly string[], validateUrl: Egress["validate"]): WatchedEndpoint[] {
@@ -329,7 +343,7 @@ function resolveWatched(view: View, asked: string, validateUrl: Egress["validate
 /** The content of a watcher's bearer token: the watcher's id, the position of its record in the log, and the secret. */
 export interface WatcherToken {
   id: string;
-  /** Position of the record: any replica can wait until it has read it. */
+  /** Position of the watcher's record in the log. A replica waits until it has read the log up to this position. */
   partition: number;
   offset: number;
   secret: string;
@@ -345,7 +359,7 @@ const formatToken = ({ id, partition, offset, secret }: WatcherToken): string =>
 
 const TOKEN = /^(wat_[0-9A-HJKMNP-TV-Z]{26})\.(\d{1,2})\.(\d{1,15})\.([A-Za-z0-9_-]{43})$/;
 
-/** Parses the token of an Authorization header (RFC 6750 section 2.1); null when there is none in our form. */
+/** Parses the token of an Authorization header (RFC 6750 section 2.1); null when none has the form of {@link TOKEN}. */
 export function parseBearer(headers: Headers): WatcherToken | null {
   const [scheme, text, ...rest] = (headers.get("authorization") ?? "").slice(0, 300).trim().split(/ +/);
   const match = scheme?.toLowerCase() === "bearer" && rest.length === 0 ? TOKEN.exec(text ?? "") : null;

@@ -44,9 +44,9 @@ export interface Sales {
   till: Till;
   cashier: Cashier;
   policy: SalePolicy;
-  /** Keeps what web/evidence fetched. */
+  /** Stores the documents that the operation web/evidence fetched. */
   bodies: EvidenceBodies;
-  /** Returns the opaque name of a client network that orders store. */
+  /** Returns the opaque name under which orders store a client network. */
   clientName: (client: string) => string;
 }
 
@@ -71,7 +71,9 @@ export interface PurchaseRequest {
   expect?: BuyersExpectation | null;
 }
 
-/** The key of a buyer's verified payment, and the claim that an order makes on that payment. */
+/**
+ * The key of a buyer's verified payment, and the claim, the first record of an order, which binds that payment to it.
+ */
 type ClaimedPurchase = Pick<Purchase, "key" | "claim">;
 
 /** The price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
@@ -81,7 +83,10 @@ const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   total: formatMoney(totalMicro),
 });
 
-/** Returns the options of a 402 for a refused order: no offers, or only escrow. */
+/**
+ * Returns the options of a 402 for a refused order: no offers, or only escrow.
+ * @param exactOnly whether only payments without escrow are refused
+ */
 export const refusalOffer = (error: string, { exactOnly }: { exactOnly: boolean }) =>
   ({ error, sold: exactOnly ? "escrow" : false }) as const;
 
@@ -143,7 +148,8 @@ export class Checkout {
 
   /**
    * Returns the order that already has this payment, or null.
-   * @throws Problem payment_used when that order is for another request; log_unavailable
+   * @throws Problem payment_used when that order is for another request, or when another order has the payment's
+   * identifier; log_unavailable
    */
   async existingOrder(payment: Payment, requestSha256: string): Promise<Order | null> {
     const { buying, cashier } = this.sales;
@@ -229,8 +235,8 @@ export class Checkout {
   }
 
   /**
-   * Checks a payment into escrow for {@link paymentFault}. The payment must be valid until the hold is placed; the
-   * escrow contract checks the deadlines of the hold.
+   * Checks a payment into escrow for {@link paymentFault}. The payment must be valid until the money is in the escrow
+   * (the hold); the escrow contract checks the deadlines of the hold.
    */
   async #escrowFault(payment: Payment, offer: PaymentRequirements, now: number): Promise<PaymentFault | null> {
     const { buying, cashier } = this.sales;
@@ -246,7 +252,7 @@ export class Checkout {
     return verdict.valid ? null : faultFromReason(verdict.reason);
   }
 
-  /** Builds the claim of a verified payment. */
+  /** Builds the claim of a verified payment: the first record of its order. */
   claimOf(payment: Payment, sale: Sale, request: PurchaseRequest): ClaimedPurchase {
     const { cashier, clientName } = this.sales;
     const escrowOffer = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;

@@ -50,7 +50,7 @@ function bandAndPassesOf(view: View, cap: string): { band: string; passes: numbe
   return { band, passes: Math.floor((point ?? 0) * n_eff + 1e-9) };
 }
 
-/** Returns how an endpoint is called; or, in `says`, why its calls cannot be sold at any price. */
+/** Returns how an endpoint is called; or, in `says`, why its calls are never sold. */
 export function sellableOf(view: View, cap: string): SellableEndpoint | { says: string } {
   const entry = view.entry(cap);
   const row = view.row(cap);
@@ -101,7 +101,7 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
 }
 
 /**
- * Describes when a buyer is charged, before its input is known. The 402 of its call names the exact check
+ * Describes when a buyer is charged, in words for every input. The 402 of a call names the exact check
  * (pipelines/orders/judgement.ts).
  */
 const guaranteeFor = (name = "any"): string =>
@@ -118,9 +118,10 @@ export interface SaleContext {
 }
 
 /**
- * Returns how to buy a call of an endpoint through this service, for check answers; or why `via` would refuse it now.
- * Caps that change within seconds are checked only by `via`.
- * @param under a normalised url that matches the endpoint's template; its values are in the returned url
+ * Returns how to buy a call of an endpoint through this service (the operation `via`), for check answers; or why
+ * `via` would refuse it now. Spending caps that change within seconds are checked only by `via`.
+ * @param under a normalised url that matches the endpoint's template; the returned url sets the template's variables
+ * to its values
  */
 export function buyTerms(
   view: View,
@@ -139,7 +140,7 @@ export function buyTerms(
       says: askedForPayment ? "Its newest 402 names no price." : "No handshake of ours was answered with a price yet.",
     };
   }
-  // The rail can pay if it finds a payee in the newest 402; the price is known if the asset is a dollar.
+  // Our wallets can pay if the newest 402 names a payee on their network; the price is known if the asset is a dollar.
   if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
   if (row.pay_to == null || !row.networks.includes(cashier.network)) {
     return { says: noOfferText(cashier.network) };

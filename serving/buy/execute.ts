@@ -31,20 +31,26 @@ export interface Execution {
 }
 
 /**
- * Asks candidates for their price, one after another, the best first. It skips a candidate without a price, one that
- * costs too much, and one that is refused, and stores the reason for the buyer.
+ * Requests the prices of candidates (endpoints that may serve the call), one after another, the best first. It skips
+ * a candidate without a price, one that costs too much, and one that is refused, and stores the reason for the buyer.
  */
 class Candidates implements Fallback {
   readonly skipped: string[] = [];
   readonly #remainingCaps: string[];
   readonly #deadlineMs: number;
-  /** Highest price of a fallback, micro-units; null until the first candidate was chosen. */
+  /**
+   * Highest price of a fallback (the next candidate after a failed answer), micro-units; null until the first
+   * candidate was chosen.
+   */
   #maxPriceMicro: bigint | null = null;
   /** The check that the buyer was promised; null until the first candidate was chosen. */
   #promisedCheck: JudgedBy | null = null;
-  /** Whether a cancellation was granted that is not used yet. */
+  /**
+   * Whether the limit on cancellations (of payments to sellers whose answers failed) allowed one that is not used
+   * yet.
+   */
   #cancellationGranted = false;
-  /** The order's place among all running calls. */
+  /** The order's place (the permission to run) among all calls that run at once. */
   #place: Place | null = null;
 
   constructor(
@@ -56,7 +62,7 @@ class Candidates implements Fallback {
     this.#deadlineMs = systemClock.monotonic() + execution.request.deadline_s * 1000;
   }
 
-  /** Time until the buyer's deadline for asking candidates, real ms. */
+  /** Time until the buyer's deadline for trying candidates, real ms. */
   get leftMs(): number {
     return this.#deadlineMs - systemClock.monotonic();
   }
@@ -72,8 +78,8 @@ class Candidates implements Fallback {
   }
 
   /**
-   * Turns the remaining candidates into fallbacks. A fallback may cost at most the quoted price, its answer is checked
-   * at least as promised, and it uses the order's place.
+   * Turns the remaining candidates into fallbacks. A fallback may cost at most the quoted price, its answer is
+   * checked at least as strictly as promised, and it uses the order's place.
    */
   toFallbacks({ priceMicro, want }: SellerQuote, place: Place): this {
     this.#maxPriceMicro = priceMicro;
@@ -196,7 +202,7 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
   const sale: Sale = {
     ...saleOf(selling, buyerTotal(priceMicro), quote.want.mime),
     guarantee: guaranteeOf(quote.want, expect),
-    // As in via: a buyer could write an expectation that no answer meets, so it must pay into escrow.
+    // A buyer could write an expectation that no answer meets. Escrow is not offered then, as in `via`.
     escrow: expect === null,
   };
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;

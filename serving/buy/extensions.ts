@@ -13,11 +13,9 @@ export interface CallDescription {
 }
 
 const SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema";
-/**
- * Limits of a schema in a 402: number of levels, and length. It is sent in a header, and the client sends it back in
- * one.
- */
+/** Largest number of levels of a schema in a 402. */
 const MAX_LEVELS = 3;
+/** Longest schema in a 402, characters. It is sent in a header, and the client sends it back in one. */
 const MAX_OUTLINE_LENGTH = 1_500;
 /** Most properties that are kept of one object schema, and most values of an `enum`: a longer enum is left out. */
 const MAX_MEMBERS = 24;
@@ -34,8 +32,8 @@ const KEPT_KEYWORDS = [
 ] as const;
 
 /**
- * Returns the upper levels of a JSON Schema: types, members, required members, bounds and short lists of values.
- * Without the rest, such as patterns, the result accepts more values, never fewer.
+ * Returns the upper levels of a JSON Schema: types, properties, required properties, bounds and short lists of
+ * values. Without the rest, such as patterns, the result accepts more values, never fewer.
  */
 export function outlineOf(schema: unknown): Json {
   for (let levels = MAX_LEVELS; levels > 0; levels--) {
@@ -76,7 +74,7 @@ export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; o
   output: outlineOf(z.toJSONSchema(answer, { unrepresentable: "any" })),
 });
 
-/** Returns a JSON Schema made from an input: its members, with a type for texts only. */
+/** Returns a schema for each member of an input. It has a type only for texts. */
 const typesOf = (sent: Json): Record<string, Json> =>
   Object.fromEntries(
     Object.entries(sent).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),
@@ -85,7 +83,8 @@ const typesOf = (sent: Json): Record<string, Json> =>
 /**
  * Returns the input of a seller's call for our 402: the outline of the seller's schema, with an example that is the
  * sent input, or one made from the schema. If neither is valid, it returns a schema of the sent members.
- * @param sent members of this request @param declared JSON Schema that the seller declares; undefined: none
+ * @param sent members of this request
+ * @param declared JSON Schema that the seller declares; undefined: none
  * @param isValid reports whether a value is valid against a schema
  */
 export async function describeInput(

@@ -60,7 +60,11 @@ const SETTLEMENT_MARGIN_S = 45;
 export const requiredValidityS = ({ entry }: Pick<SellerQuote, "entry">): number =>
   Math.min(90, Math.max(30, entry.maxTimeoutSeconds)) + SETTLEMENT_MARGIN_S;
 
-/** Returns the keys by which places are shared fairly. @param payment a verified payment @param url the seller's url */
+/**
+ * Returns the keys by which places are shared fairly.
+ * @param payment a verified payment
+ * @param url the seller's url
+ */
 export const holderOf = (client: string, payment: Pick<Payment, "from">, url: string): Holder => ({
   payer: payment.from.toLowerCase(),
   client,
@@ -161,13 +165,14 @@ export class PayOnDelivery {
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sellable, request, viaCall);
     const sale = this.#saleOf(sellable, viaCall, quote);
-    // Only a 402 describes the call. The description asks the reader's thread, so a payment that is taken does not wait for it.
+    // Only a 402 describes the call. Describing it waits for a worker thread, so it is not done when the payment is
+    // accepted.
     const refuse = async (terms: Parameters<typeof paymentRequired>[2]) =>
       paymentRequired(cashier, { ...sale, described: await this.#describeCall(sellable, viaCall, quote) }, terms);
     const saleRefusalText = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (saleRefusalText) return refuse({ error: saleRefusalText, sold: false });
-    // The caps are checked here, by `Buying.buy`, at the intent, and once the intent is in the log. Each check is
-    // needed, since other orders begin and end between them.
+    // The spending caps are checked here, by `Buying.buy`, before the order's intent to pay is written to the log,
+    // and once it is there. Each check is needed, since other orders begin and end between them.
     const capRefusal = this.sales.buying.findRefusal(sellerOf(quote), null);
     if (capRefusal) return refuse(refusalOffer(capRefusal.says, capRefusal));
     if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
@@ -178,7 +183,7 @@ export class PayOnDelivery {
     return this.#buy(viaCall, payment, sale, quote);
   }
 
-  /** Reports whether one more payment may be cancelled for this wallet, and counts it. */
+  /** Reports whether one more payment to a seller may be cancelled for this buyer's wallet, and counts it. */
   takeFallback(payer: string): boolean {
     const { payer: payerLimiter, all } = this.#fallbacks;
     return payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
@@ -206,7 +211,7 @@ export class PayOnDelivery {
       const headers = { "retry-after": String(decision.resetS) };
       throw new Problem("too_many_requests", "this seller was asked for too many prices within a minute", { headers });
     }
-    // The payment is not verified yet, so its payer must not count.
+    // The payment is not verified yet, so the place must not count for the wallet that it names.
     const place = await this.places.forPrice({ client, domain, reserved: payment !== null });
     const entry = this.deps.view().entry(sold.cap);
     const headline = entry ? headlineOf(entry) : null;
@@ -226,13 +231,14 @@ export class PayOnDelivery {
       guarantee: quote ? guaranteeOf(quote.want, expect) : DEFAULT_GUARANTEE,
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),
-      // A buyer could write an expectation that no answer meets, and we would lose the price. So it must pay into
-      // escrow.
+      // A buyer could write an expectation that no answer meets, and we would lose the price. So escrow is not
+      // offered beside an expectation: such a loss is counted against the buyer, like a payment that could not be
+      // collected.
       escrow: expect === null,
     };
   }
 
-  /** Returns the description of call and answer, from the seller's 402 and this request. */
+  /** Returns the description of the call and its answer, from the seller's 402 and this request. */
   async #describeCall(
     { method }: SellableEndpoint,
     { query, body }: ViaCall,

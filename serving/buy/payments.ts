@@ -31,7 +31,10 @@ const Info = z.object({ id: z.unknown() }).partial();
 const Extensions = z.object({ "payment-identifier": z.object({ info: Info }).partial() }).partial();
 const Identifier = z.string().min(IDENTIFIER.min).max(IDENTIFIER.max).regex(new RegExp(IDENTIFIER.pattern));
 
-/** Returns the identifier that a client gave its payment, or null. @throws Problem bad_payment */
+/**
+ * Returns the identifier that a client gave its payment (x402's extension `payment-identifier`), or null. @throws
+ * Problem bad_payment
+ */
 function identifierIn(header: string, extensions: unknown): string | null {
   const id = Extensions.safeParse(extensions).data?.["payment-identifier"]?.info?.id;
   if (id === undefined) return null;
@@ -57,13 +60,16 @@ export interface Payment {
   validBefore: number;
   /** The signed fields, the signature and, for a payment into escrow, the salt. Other fields are dropped. */
   payload: { signature: string; authorization: Record<string, string>; salt?: string };
-  /** Deadlines of a hold, from the buyer's echo of the offer: they differ between offers, and its nonce depends on them. */
+  /**
+   * Deadlines of the hold (the deposit in the escrow contract) in the offer that the buyer accepted, as the payment
+   * repeats them. They differ between offers, and the payment's nonce depends on them. Null for other payments.
+   */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
-  /** Description in the 402 that is paid, which clients of version 2 send back; null if it is not sent. */
+  /** Description in the 402 that the payment answers, which clients of version 2 send back; null if it is not sent. */
   termsDescription: string | null;
-  /** Identifier that the client gave it (x402's extension `payment-identifier`). */
+  /** Identifier that the client gave the payment (x402's extension `payment-identifier`). */
   identifier: string | null;
-  /** sha256 of the canonical payload, which identifies it independently of its formatting. */
+  /** SHA-256 of the payload's RFC 8785 form, which does not depend on the formatting of the header. */
   sha256: string;
 }
 
@@ -137,13 +143,11 @@ export function paymentOf(headers: Headers): Payment | null {
   };
 }
 
-/**
- * Returns the offer that this payment answers: our current offer, with the deadlines of the offer that the buyer saw.
- */
+/** Returns the offer that this payment answers: our current offer, with the deadlines that the buyer accepted. */
 export const offerAnsweredBy = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
   deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 
-/** Returns the payment in the form of its version. @param requirements the offer that it answers */
+/** Returns the payment in the form of its x402 version. @param requirements the offer that the payment answers */
 export function paymentEnvelope({ version, scheme, networkName, payload }: Payment, requirements: object): object {
   return version === 1
     ? { x402Version: 1, scheme, network: networkName, payload }

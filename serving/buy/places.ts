@@ -3,17 +3,21 @@ import { Places } from "../../infra/shares.ts";
 import { OWN_FETCHES_AT_ONCE, PRICES_AT_ONCE, VIA_AT_ONCE } from "../../pipelines/1-observe/queue.ts";
 import { Problem } from "../http/problem.ts";
 
-/** Number of places for price requests that are reserved for requests with a payment. */
+/**
+ * Number of places for price requests that are reserved for requests with a payment. A place allows one piece of work
+ * to run.
+ */
 const RESERVED_PRICE_PLACES = 4;
-/** Longest wait for a place, ms. A verified payment must stay valid meanwhile. */
+/** Longest wait for a place for a call or for our own work, ms. The buyer's payment must stay valid meanwhile. */
 const WAIT_MS = 5_000;
+/** Longest wait for a place for a price request, ms. */
 const PRICE_WAIT_MS = 2_000;
 /**
  * Time after which a place is released even if its work has not ended, ms, so that a log that never answers does not
  * occupy it for ever. A call of one seller takes at most 90 s, and each call of an execution restarts this time.
  */
 const PLACE_LIFETIME_MS = 150_000;
-/** Value of Retry-After, seconds. A seller has 30 to 90 for its answer, and most need a few. */
+/** Value of Retry-After, seconds. A seller has 30 to 90 s for its answer, and most need a few. */
 const RETRY_S = "5";
 
 /**
@@ -27,7 +31,8 @@ export class SalePlaces {
   readonly #ownWork = new Places({ name: "own work", size: OWN_FETCHES_AT_ONCE });
 
   /**
-   * Takes a place for a call. It may move to another seller; the caller releases it when the order has ended.
+   * Takes a place for a call. The place may be moved to another seller; the caller releases it when the order has
+   * ended.
    * @param withinMs time until the request's deadline
    * @throws Problem too_many_requests, unavailable
    */

@@ -30,7 +30,10 @@ const EXAMINED_PER_TURN = 50;
 const isBandAtLeast = (band: Candidate["band"], lowestBand: PlanQuery["min_band"]): boolean =>
   lowestBand === undefined || (band !== "UNRATED" && band <= lowestBand);
 
-/** Compares one endpoint with a query. Returns a candidate, whose reasons lack its rank; or why it is none. */
+/**
+ * Compares one endpoint with a query. Returns a candidate, whose rank is added to its reasons later; or the reason
+ * why the endpoint is passed over.
+ */
 function candidateOf(
   view: View,
   { entry, lackedWords, fit }: Hit,

@@ -65,7 +65,10 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
   };
 }
 
-/** Returns the url with its variables filled; values from the query are removed from it. @throws Problem bad_input */
+/**
+ * Returns the url with its variables filled. Values that are taken from the query are removed from `query`. @throws
+ * Problem bad_input
+ */
 function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
   const url = withoutOverridden(listed, query);
   const names = variablesOf(url);
@@ -95,7 +98,9 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
   );
 }
 
-/** Returns the url without the parameters that the buyer's query also has, since their placeholders need no value. */
+/**
+ * Returns the url without the query parameters that have a placeholder as value and that the buyer's query also sets.
+ */
 function withoutOverridden(url: string, query: URLSearchParams): string {
   const parsedUrl = new URL(url);
   const inPath = new Set(variablesOf(parsedUrl.origin + parsedUrl.pathname));
@@ -120,7 +125,8 @@ function toolRequest(url: string, name: string, { query, body }: BuyerInput): Ca
 
 /**
  * Parses the arguments of a tool's call, a JSON object; an empty body gives none. Numbers that JavaScript cannot
- * represent are refused, since the tool would get another number. @throws Problem bad_input
+ * represent are refused, since the tool would get another number.
+ * @throws Problem bad_input
  */
 function argumentsOf(body: Uint8Array | null): JsonObject {
   if (body === null || body.length === 0) return {};

@@ -37,7 +37,7 @@ export interface Sale {
   described?: CallDescription;
   /** When the buyer is charged, in one sentence; absent: as in the operation's documentation. */
   guarantee?: string;
-  /** Whether payment into escrow is offered. Such an order waits for the hold before a seller is paid. */
+  /** Whether payment into escrow is offered. Such an order pays no seller before the buyer's money is in the escrow. */
   escrow?: boolean;
 }
 
@@ -48,11 +48,9 @@ export const resourceUrl = ({ baseUrl }: { baseUrl: string }, path: string, quer
 /** Returns what a buyer is charged for a call at this seller's price, micro-units: the price plus our fee. */
 export const buyerTotal = (priceMicro: bigint): bigint => priceMicro + feeOf(priceMicro);
 
-/**
- * Range of totals for which escrow is offered, micro-units: below it gas costs too much, above it the risk is too
- * large.
- */
+/** Lowest total for which escrow is offered, micro-units; below it gas costs too much. */
 const MIN_ESCROW_TOTAL = 50_000n;
+/** Highest total for which escrow is offered, micro-units; above it the risk is too large. */
 const MAX_ESCROW_TOTAL = 1_000_000n;
 
 /** Returns the real time, which is the chain's, in unix seconds. */
@@ -79,7 +77,7 @@ export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirem
   return isInRange && escrow ? escrow.offer(totalMicro, chainNow()) : null;
 }
 
-/** Which offers a 402 makes: all, none, or the escrow only, in which a buyer cannot cause a loss. */
+/** Which offers a 402 makes: all, none, or only payment into escrow, with which a buyer cannot cause us a loss. */
 type OfferedSchemes = boolean | "escrow";
 
 /** Returns all offers of version 2, `exact` first. */
@@ -107,7 +105,8 @@ interface RefusalFields {
 export const refusalFields = ({ code, says }: PaymentFault): RefusalFields => ({ error: code, detail: says });
 
 /**
- * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in the body.
+ * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in
+ * the body.
  * @param error why a payment is required, why the buyer's payment was refused, or why none is accepted
  * @param sold false: nothing is offered; `escrow`: only the escrow
  */

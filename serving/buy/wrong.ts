@@ -14,7 +14,7 @@ export interface PaymentFault {
   says: string;
 }
 
-/** Error codes of the specification by those of the version 2 packages, where they differ. */
+/** Error codes of x402's specification by those of the version 2 packages, where they differ. */
 const SPECIFIED_CODES: Readonly<Record<string, string>> = {
   invalid_exact_evm_signature: "invalid_exact_evm_payload_signature",
   invalid_exact_evm_failed_to_parse_signature: "invalid_exact_evm_payload_signature",
@@ -39,7 +39,10 @@ export const faultFromReason = (reason: string): PaymentFault => ({
   says: `the payment is not valid: ${reason}`,
 });
 
-/** Longest validity of a payment, seconds. Its order is watched until it expires, and a refund waits so long. */
+/**
+ * Longest validity of a payment that is accepted, seconds. Until a payment expires its order is watched, and a refund
+ * waits.
+ */
 const MAX_VALIDITY_S = 3_600;
 /** The official clients set `validAfter` this many seconds before the time of signing. */
 const SIGNED_BEFORE_S = 600;
@@ -49,7 +52,8 @@ const utc = (seconds: number): string => new Date(seconds * 1000).toISOString();
 /**
  * Returns the fault of a payment's validity, or null. The fault names our time, and the error of the buyer's clock if
  * the payment was signed just now for the validity that the terms require.
- * @param now unix seconds @param holdsS seconds from now in which it must still be valid
+ * @param now unix seconds
+ * @param holdsS seconds from now for which the payment must still be valid
  */
 export function validityFault(
   payment: Pick<Payment, "validAfter" | "validBefore">,
@@ -81,7 +85,7 @@ export function validityFault(
 const VALID_AFTER = "invalid_exact_evm_payload_authorization_valid_after";
 const VALID_BEFORE = "invalid_exact_evm_payload_authorization_valid_before";
 
-/** Returns why an order's payment was not settled, once that is certain. */
+/** Returns the error code for an order's payment that was finally not settled. */
 export function settleFailure(order: Order): string {
   const { state, refusedAt, quote } = order;
   if (state === "hold_failed") return "invalid_transaction_state";

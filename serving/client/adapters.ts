@@ -18,11 +18,11 @@ const judge = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }:
 
 export interface FetchOptions {
   /**
-   * Selects the offers that the wallet above this fetch can pay. The guard judges only these, and every offer whose
+   * Selects the offers that the wallet that uses this fetch can pay. The guard judges only these, and every offer whose
    * scheme or network cannot be read. Default: all offers.
    */
   offers?: (offer: Offer) => boolean;
-  /** Called with every decision, to allow or to refuse. Use it to store the signed answer. */
+  /** Called with every decision, whether it allows or refuses. Use it to store the signed answer. */
   onDecision?: (decision: Decision, url: string) => void;
 }
 
@@ -199,7 +199,7 @@ interface ToolCaller {
  * @param server url of the MCP server
  */
 export function guardTools<C extends ToolCaller>(client: C, guard: Guard, server: string): Pick<C, "callTool"> {
-  /** What replaces a refused demand; null where the demand is passed on, or there is none. */
+  /** Returns the result that replaces a refused demand; null if the guard allows the demand, or there is none. */
   const refusal = async (tool: string, places: ToolDemands): Promise<object | null> => {
     const demanded = readToolDemand(places);
     if (demanded.offers.length === 0 && demanded.unread === null) return null;

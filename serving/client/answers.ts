@@ -24,6 +24,7 @@ export type Components = Record<ComponentName, Component>;
 
 /** A defect of an endpoint's listing or of its 402 response. */
 export interface Defect {
+  /** Code of the defect, such as `price_differs`. */
   defect: string;
   /** Description of the defect, for a person. */
   says: string;
@@ -33,12 +34,13 @@ export interface Defect {
 /** A correction: the service admits an error about an endpoint. */
 export interface Correction {
   id: string;
+  /** Code of the error. */
   fault: string;
   says: string;
   issuedAt: string;
-  /** Id of the record that it withdraws; null for all records. */
+  /** Id of the record (a stored observation of the endpoint) that the correction withdraws; null: all its records. */
   recordId?: string | null;
-  /** Time of the grade that it withdraws. */
+  /** Time of the grade that the correction withdraws. */
   gradeAt?: string | null;
 }
 
@@ -54,7 +56,7 @@ export interface Observed {
   /** Offer of the newest 402; networks are CAIP-2 ids. */
   advertised: { amount: string; asset: string; networks: string[] } | null;
   distinctPrices: number;
-  /** Such as x402 and mpp. */
+  /** Payment protocols of its 402s, such as x402 and mpp. */
   protocols: string[];
 }
 
@@ -63,12 +65,12 @@ export interface Payee {
   address: string;
   /** Origins (scheme, host, port) of the endpoints whose payments it receives. */
   origins: string[];
-  /** Number of active endpoints that are paid to it. */
+  /** Number of active endpoints whose payments it receives. */
   listed: number;
-  /** Number of those with a letter. */
+  /** Number of those endpoints with a letter (grade from A to F). */
   graded: number;
   bestBand: string | null;
-  /** Number of those with a defect. */
+  /** Number of those endpoints with a defect. */
   withDefects: number;
 }
 
@@ -82,7 +84,7 @@ export interface Buy {
   /** An estimate: the price is quoted again for the call. */
   total: string;
   asset: "USDC";
-  /** When the buyer is charged. */
+  /** Text about when the buyer is charged. */
   guarantee: string;
   /** The header with which the call is published in the record. */
   publish: string;
@@ -94,10 +96,11 @@ export interface Buy {
 
 /** Answer of GET /v1/check, signed with the answers key. */
 export interface CheckAnswer {
-  /** UNRATED means unknown, not bad. */
+  /** The letter (grade from A to F). UNRATED means unknown, not bad. */
   band: Band;
   /** How deep the verification went: liveness, delivery or outcome; null without a grade. */
   tier: Tier | null;
+  /** Weighted sum of the lower bounds of the components; null without a grade. */
   composite: number | null;
   /** The reason for the grade, for a person. */
   why: string;
@@ -106,6 +109,7 @@ export interface CheckAnswer {
   /** How the url was found in the record. */
   matched: Matched;
   defects: Defect[];
+  /** Id of the endpoint. */
   capabilityId?: string;
   /** The url in the record. */
   url?: string;
@@ -114,7 +118,7 @@ export interface CheckAnswer {
   computedAt?: string | null;
   /** Number of observations newer than the grade. */
   observationsSince?: number;
-  /** Number of records behind the grade that a later correction withdrew. */
+  /** Number of records (stored observations) behind the grade that a later correction withdrew. */
   withdrawnSince?: number;
   flags?: string[];
   observed?: Observed;
@@ -154,7 +158,7 @@ export interface FoundCapability {
   composite: number | null;
   why: string;
   sample_count: number | null;
-  /** As in {@link CheckAnswer}. */
+  /** Flags of the card, such as `took_the_money`, as in {@link CheckAnswer}. */
   flags: string[];
   defects: Defect[];
   /** Amount and asset of the newest 402; null where none states them. */
@@ -172,13 +176,13 @@ export interface FoundCapability {
     schema: unknown;
     /** True: the schema is the listing's. False: it was inferred from the example. */
     declared: boolean;
-    /** null: it is too long to show. */
+    /** null: the example is too long to show. */
     example: unknown;
     /** The url with the example filled in, if the input is part of the url. */
     url: string;
   } | null;
   buy: Buy | null;
-  /** Why it cannot be bought here now; null: it can. */
+  /** Why the service does not sell a call of this endpoint now; null: it does. */
   not_bought: string | null;
 }
 
@@ -201,7 +205,7 @@ export interface SignedCard {
   capability_id: string;
   tier: Tier;
   band: Band;
-  /** Weighted sum of the lower bounds. */
+  /** Weighted sum of the lower bounds of the components. */
   composite: number;
   components: Components | null;
   weights_applied?: Record<string, number>;
@@ -213,7 +217,7 @@ export interface SignedCard {
   flags?: string[];
   /** SHA-256 hashes of some of the evidence behind the grade. */
   evidence_sample?: string[];
-  /** Url of the page with the method by which it was computed. */
+  /** Url of the page that describes the method by which the grade was computed. */
   method?: string;
   verifier_version?: string;
   signing_key_id?: string;
@@ -223,7 +227,7 @@ export interface SignedCard {
 
 /** One failed paid call of the published evidence. */
 export interface FailedCall {
-  /** Record id of the call. */
+  /** Id of the call's record in the evidence. */
   id: string;
   at: string;
   paid_by: "us" | "a_buyer";
@@ -287,7 +291,7 @@ export interface Dependency {
   pay_to?: string;
 }
 
-/** Spending of a month in dollars. The three parts add up to `monthly_spend`. */
+/** Spending of a month in dollars. The next three amounts add up to `monthly_spend`. */
 export interface Spend {
   monthly_spend: string;
   /** Endpoints with standing took_the_money or listing_mismatch, or with letter F. */
@@ -296,8 +300,9 @@ export interface Spend {
   monthly_spend_not_yet_measured: string;
   /** Endpoints with a letter from A to D. */
   monthly_spend_lettered: string;
-  /** All calls of a month, also those of unknown price; and the calls of endpoints that are not yet measured. */
+  /** All calls of a month, also those of unknown price. */
   calls_per_month: number;
+  /** Calls of a month to endpoints that are not yet measured. */
   calls_per_month_not_yet_measured: number;
 }
 
@@ -319,7 +324,7 @@ export interface ExposureLine
   > {
   standing: ExposureStanding;
   flags: string[];
-  /** Codes of the defects of its listing or 402. */
+  /** Codes of the defects of the endpoint's listing or 402. */
   defects: string[];
   /** Number of the service's paid calls that settled and got no answer, were not refunded and are not withdrawn. */
   calls_unserved: number;
@@ -359,7 +364,7 @@ export interface ExposureTotals extends Spend {
   without_spend: number;
   /** Number of lines whose address in the request no 402 of the endpoint ever named. */
   pay_to_not_seen_before: number;
-  /** Assets that are not dollars. Only the lines have their amounts. */
+  /** Assets that are not dollars, with the number of dependencies of each. Only the lines have amounts in them. */
   other_assets: { asset: string; dependencies: number }[];
 }
 
@@ -407,6 +412,7 @@ export interface Standing {
 export interface Delivery {
   notice_id: string;
   capability_id: string;
+  /** Number of the notice for its watcher and endpoint, from 1. */
   seq: number;
   change: NoticeChange;
   attempt: number;
@@ -422,7 +428,7 @@ export interface WatcherAnswer {
   watcher_id: string;
   url: string;
   state: "active" | "stopped" | "disabled";
-  /** Why it ended, for a person. */
+  /** Why the watcher ended, for a person. */
   says: string | null;
   created_at: string;
   ended_at: string | null;
@@ -432,10 +438,11 @@ export interface WatcherAnswer {
     /** `seq` of the last notice that was delivered; 0 before the first. */
     last_seq: number;
     /**
-     * Card of that notice. Before the first notice: the card at the creation of the watcher; null if there was none.
+     * Standing in the card of the last delivered notice; before the first notice, in the card at the creation of the
+     * watcher. null: there was no card.
      */
     standing: Standing | null;
-    /** Number of published cards that are not delivered yet. */
+    /** Number of published cards of the endpoint that are not delivered yet. */
     pending: number;
   }[];
   pending: number;

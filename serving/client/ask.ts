@@ -22,9 +22,9 @@ export interface ServiceOptions {
   /** Largest allowed difference between `now` and the time of a signed answer. Default 300. */
   maxAge_s?: number;
   /**
-   * A witness policy, made by `witnessPolicy` of `touchstone-client/proof`. With it, an answer with a card is accepted
-   * only if the card is proven to be in a log that enough of the policy's witnesses have signed. This costs one more
-   * request for each check.
+   * A witness policy, made by `witnessPolicy` of `touchstone-client/proof`. With it, an answer with a card (signed
+   * grade) is accepted only if the card is proven to be in a log that enough of the policy's witnesses have signed.
+   * This costs one more request for each check.
    */
   policy?: AnswerProver;
   /** Largest number of cached answers. Each is cached for a minute; the oldest is dropped first. Default 500. */
@@ -33,9 +33,9 @@ export interface ServiceOptions {
   now?: () => number;
 }
 
-/** Proves the card behind an answer with the service's card bundle. */
+/** Proves the card behind an answer with the card bundle (the card and its proof) that the service returns. */
 export interface AnswerProver {
-  /** @throws Error with the reason */
+  /** Proves the card of an answer from a bundle. @throws Error with the reason if the card is not proven */
   proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number): Promise<unknown>;
 }
 
@@ -49,16 +49,16 @@ export interface Question {
 
 /** Filters and order of a search. */
 export interface SearchOptions {
-  /** Class of what is sold, as in `class` of an answer. */
+  /** Class of what an endpoint sells, as in `class` of an endpoint that was found. */
   class?: string | undefined;
-  /** Lowest letter. `UNRATED`: only endpoints without a letter. */
+  /** Lowest letter (grade from A to F). `UNRATED`: only endpoints without a letter. */
   band?: CheckAnswer["band"] | undefined;
   /** Highest price of a call in USDC, such as `0.05`. */
   max_price?: string | undefined;
   /** A CAIP-2 id, or a name such as `base`. */
   network?: string | undefined;
   order?: SearchOrder | undefined;
-  /** 1 to 50; default 10. */
+  /** Most results, 1 to 50; default 10. */
   limit?: number | undefined;
 }
 
@@ -67,10 +67,10 @@ const CACHE_MS = 60_000;
 const MAX_HELD = 500;
 const MAX_CHECK_BYTES = 256 * 1024;
 const MAX_REPORT_BYTES = 4 * 1024 * 1024;
-/** An exposure report, of up to 200 dependencies, has this many times the time limit of one request. */
+/** The time limit of an exposure report, with up to 200 dependencies, is this many times that of another request. */
 const REPORT_TIMES = 5;
 
-/** An address that the service accepts as `pay_to` (interface, GET /v1/check): of an EVM chain or of Solana. */
+/** An address that the service accepts as `pay_to` of GET /v1/check: of an EVM chain or of Solana. */
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 export const isPayTo = (address: string): boolean => PAY_TO.test(address);
 
@@ -183,7 +183,7 @@ export class Service {
     return answer;
   }
 
-  /** Proves the card of an answer by the witness policy. Without letter and card there is nothing to prove. */
+  /** Proves the card of an answer by the witness policy. An answer without letter and card states nothing to prove. */
   async #prove(answer: CheckAnswer): Promise<void> {
     if (!this.#policy || (answer.band === "UNRATED" && !answer.scorecard)) return;
     const path = `/v1/trust/${encodeURIComponent(answer.capabilityId ?? "")}/bundle`;
@@ -193,7 +193,10 @@ export class Service {
     });
   }
 
-  /** Checks up to 200 dependencies, with sums by payee (POST /v1/exposure). @throws ServiceFault */
+  /**
+   * Checks up to 200 dependencies (endpoints that the caller pays), with sums by payee (POST /v1/exposure).
+   * @throws ServiceFault
+   */
   async exposure(dependencies: readonly (string | Dependency)[]): Promise<ExposureReport> {
     const init = postOf({ dependencies });
     const limits = { max_bytes: MAX_REPORT_BYTES, timeout_ms: this.#timeout_ms * REPORT_TIMES };
@@ -205,7 +208,11 @@ export class Service {
     return report;
   }
 
-  /** Searches endpoints by words (GET /v1/search), the best first. The answer is not signed: check an endpoint before you pay it. @throws ServiceFault */
+  /**
+   * Searches endpoints by words (GET /v1/search), the best first. The answer is not signed: check an endpoint before
+   * you pay it.
+   * @throws ServiceFault
+   */
   async search(q: string, options: SearchOptions = {}): Promise<SearchAnswer> {
     const query = new URLSearchParams({ q });
     for (const [name, value] of Object.entries(options)) if (value !== undefined) query.set(name, String(value));
@@ -221,7 +228,11 @@ export class Service {
     return askJson(this.#fetch, this.base + path, init, all);
   }
 
-  /** Returns the object if its signature is valid and recent. @param member has the signing time @throws ServiceFault */
+  /**
+   * Returns the object if its signature is valid and recent.
+   * @param member name of the object's member with the time of signing
+   * @throws ServiceFault
+   */
   async verified(object: unknown, purpose: Purpose, member: string): Promise<object> {
     const at = (object as Record<string, unknown> | null)?.[member];
     const verdict = await this.keys.verify(object, { purpose, at: typeof at === "string" ? at : "" });

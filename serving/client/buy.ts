@@ -155,8 +155,8 @@ const asciiJson = (value: unknown): string =>
   JSON.stringify(value).replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /**
- * Returns the url at the service to which the call is sent: with the query for the seller and the values of the url's
- * variables. A tool of an MCP server takes no query.
+ * Returns the url at the service to which the call is sent: with the query of the seller's url and the values of that
+ * url's variables. A tool of an MCP server takes no query.
  */
 function viaUrl({ url: via, tool }: Buy, asked: string, variables: Record<string, string>): string {
   const url = new URL(via);
@@ -172,7 +172,10 @@ function viaUrl({ url: via, tool }: Buy, asked: string, variables: Record<string
   return url.href;
 }
 
-/** Splits the header that the check answer gives as `Name: value`; for other text it returns the service's default. */
+/**
+ * Splits the header that the check answer gives as `Name: value`. For text of another form it returns the header that
+ * the service uses by default.
+ */
 function publishHeader(text: string): [string, string] {
   const found = /^([A-Za-z0-9-]{1,64}): ?([\x21-\x7e]{1,64})$/.exec(text);
   return found ? [found[1]!, found[2]!] : ["Touchstone-Publish", "true"];
@@ -190,12 +193,12 @@ export function receiptOf({ headers }: Response): Settlement | null {
 }
 
 const ESCROW = "auth-capture";
-/** Known escrow contracts of the scheme, versions 1.0 and 1.1. Another contract may not give the money back. */
+/** Known escrow contracts of this scheme, versions 1.0 and 1.1. Another contract may not give the money back. */
 const ESCROWS = ["0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"];
 /** Longest time until the buyer can take the money back: half an hour, and five minutes for differing clocks. */
 const MAX_HOLD_S = 1800 + 300;
 
-/** The members of an entry of `accepts` that are used here. */
+/** The members of an entry of `accepts` (an offer in a 402) that are used here. */
 interface Entry {
   scheme: string;
   extra?: Record<string, unknown>;
@@ -215,8 +218,9 @@ function isSoundEscrow({ scheme, extra }: Entry, now_s: number): boolean {
 /**
  * Returns a policy for the official client (`client.registerPolicy(...)`) that chooses how a purchase is paid if the
  * service offers both ways. `delivery`: the service keeps the signed payment and settles it after the answer passed; no
- * money leaves the wallet before. `escrow`: the escrow contract holds the money until then, and the buyer can take it
- * back after half an hour; chosen only if the contract is a known one and its deadline no later.
+ * money leaves the wallet before. `escrow`: an escrow contract holds the money until the answer passed, and the buyer
+ * can take it back after half an hour. An escrow is chosen only if its contract is a known one and the buyer can take
+ * the money back by then.
  *
  * A selector of the official client would not do: if there are other offers, the client drops those of the scheme
  * `auth-capture` before it calls the selector.

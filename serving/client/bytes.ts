@@ -1,4 +1,4 @@
-/** Bytes, their hash and their texts, wherever there is WebCrypto. */
+/** Converts bytes to and from text, and hashes them, in any runtime with WebCrypto. */
 
 export const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
 
@@ -12,7 +12,7 @@ function concat(...parts: (Uint8Array | readonly number[])[]): Uint8Array<ArrayB
   return all;
 }
 
-/** Returns the 32 bytes of the SHA-256 over these parts, one after the other. */
+/** Returns the SHA-256 hash of the concatenated parts, 32 bytes. */
 export const sha256 = async (...parts: (Uint8Array | readonly number[])[]): Promise<Uint8Array> =>
   new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...parts)));
 
@@ -23,8 +23,8 @@ export const base64 = (bytes: Uint8Array): string =>
   btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 
 /**
- * Decodes base64. Returns null for a text that is not the one encoding of its bytes: otherwise one signature could be
- * written as two texts.
+ * Decodes base64. Returns null for a text that is not the canonical encoding of its bytes, since otherwise one
+ * signature could be written as two texts.
  */
 export function fromBase64(text: unknown): Uint8Array | null {
   if (typeof text !== "string" || !/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.length % 4 !== 0) return null;

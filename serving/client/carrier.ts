@@ -25,7 +25,8 @@ export interface Patience {
 const PATIENCE: Patience = { within_ms: 300_000, answer_ms: 150_000, wait_ms: 1000, sends: 8 };
 
 /**
- * A request as it was sent, with its payment. Sending it again refers to the same order, so it pays only once.
+ * A request as it was sent, with its payment. If it is sent again, the service finds the same order (the purchase that
+ * the payment began), so it pays only once.
  */
 export interface PaidRequest {
   url: string;
@@ -48,8 +49,8 @@ export class BuyUnknown extends Error {
 }
 
 /**
- * States of an order in which its money does not move again, so that its answer can be fetched. Unknown states are
- * open.
+ * States of an order in which its money does not move again, so that its answer can be fetched. An order in a state
+ * that is not listed here is open.
  */
 const FINAL = new Set([
   "settled",
@@ -109,7 +110,9 @@ export class Carrier {
     return response.status === 402 ? this.#withinCap(response) : response;
   };
 
-  /** Compares the quoted price, which may differ from the check's estimate, with the cap. */
+  /**
+   * Returns the 402 if all its offers are within the cap, else a 403. Its price may differ from the check's estimate.
+   */
   async #withinCap(response: Response): Promise<Response> {
     const { offers, unread } = await read402(response, TERMS_TIMEOUT_MS);
     const fits = (offer: Offer): boolean => {
@@ -132,7 +135,9 @@ export class Carrier {
     return globalThis.fetch(url, { method, headers, body, redirect: "manual", signal: timed });
   }
 
-  /** Sends a payment until its outcome is known. Nothing is signed here, so nothing is paid twice. */
+  /**
+   * Sends a payment, again if necessary, until its outcome is known. Nothing is signed here, so nothing is paid twice.
+   */
   async #follow(paid: PaidRequest, signal: AbortSignal): Promise<Response> {
     this.hasPaid = true;
     const { sends, within_ms, wait_ms } = this.#patience;
@@ -146,7 +151,7 @@ export class Carrier {
         if (!isOpen(response)) return response;
         wait = Math.max(wait, (retryAfter(response.headers) ?? 0) * 1000);
         if (response.status === 202) state = await this.#awaitOrder(response, endMs);
-        // If the order has ended, sending the payment again fetches the answer, without a pause.
+        // The order has ended, so the payment is sent again at once, which fetches the answer.
         if (state !== null && FINAL.has(state)) continue;
       } catch (error) {
         cause = error;
@@ -157,7 +162,7 @@ export class Carrier {
     throw this.#unknown;
   }
 
-  /** Reads the body of a response to its end. @throws if it breaks off */
+  /** Reads the body of a response to its end. @throws if the body breaks off */
   async #readWhole(response: Response): Promise<Response> {
     const { status, statusText } = response;
     const body = (await readBounded(response.body, MAX_ANSWER_BYTES)) as Uint8Array<ArrayBuffer>;
@@ -169,7 +174,7 @@ export class Carrier {
     return new Response(isBodyless ? null : body, { status, statusText, headers });
   }
 
-  /** Reads the order of a 202 until it has ended or time is up. @returns its newest state, or null */
+  /** Reads the order that a 202 names until the order has ended or time is up. @returns its newest state, or null */
   async #awaitOrder(response: Response, endMs: number): Promise<string | null> {
     const order = (await response.json()) as { order_id?: unknown; state?: unknown };
     if (typeof order.order_id !== "string" || !/^[\w-]{1,100}$/.test(order.order_id)) return null;
@@ -183,7 +188,7 @@ export class Carrier {
         const read = (body as { state?: unknown } | null)?.state;
         if (typeof read === "string") state = read;
       } catch (error) {
-        // The service does not know the order's id. The payment is sent again instead.
+        // A 404: the service does not know the order, so the payment is sent again.
         if (error instanceof ServiceFault && error.status === 404) return null;
       }
     }
@@ -192,9 +197,10 @@ export class Carrier {
 }
 
 /**
- * Is the outcome still open? It is after a 202; after a 429 or 503, with which the service refuses a request unread;
- * after a 500 or 504; and after a 502 that is no problem document, since a proxy sent it. A 502 with a problem document
- * is the service's answer that nothing was delivered and nothing charged.
+ * Is the outcome of a payment still open after this response? Yes after a 202 without a settlement; after a 429 or 503,
+ * with which the service refuses a request unread; after a 500 or 504; and after a 502 that is no problem document,
+ * since a proxy sent it. A 502 with a problem document is the service's answer that nothing was delivered and nothing
+ * charged.
  */
 function isOpen({ status, headers }: Response): boolean {
   if (status === 202) return headers.get("payment-response") === null;

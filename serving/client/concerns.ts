@@ -142,15 +142,15 @@ function priceConcern(answer: CheckAnswer, offer: Offer, advertised: Advertised,
   return { reason: "price", what: String(amount), says, refuses };
 }
 
-/** Parses a money string, such as `0.050000`, into millionths (interface, "money"); null for any other text. */
+/** Parses an amount of money as the service writes it, such as `0.050000`, into millionths; null for any other text. */
 export function microOf(money: string): bigint | null {
   const found = /^(\d{1,30})\.(\d{1,6})$/.exec(money);
   return found ? BigInt(found[1]!) * 1_000_000n + BigInt(found[2]!.padEnd(6, "0")) : null;
 }
 
 /**
- * Returns the members of an offer that could not be read, so that nobody knows what would be signed: those that its
- * reader marked, else those that are null.
+ * Returns the members of an offer that could not be read, so that nobody knows what would be signed: those that
+ * `unread` of the offer lists; without `unread`, those of network, asset, amount and payTo that are null.
  */
 export function unreadIn({ unread, ...offer }: Offer): readonly OfferMember[] {
   const members = ["network", "asset", "amount", "payTo"] as const;

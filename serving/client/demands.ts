@@ -20,7 +20,7 @@ const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** Largest number of JSON values in an answer over MCP. */
 const MAX_MESSAGE_VALUES = 1_000_000;
 
-/** Reads a body for a limited time; null if it was not complete by then. */
+/** Reads a body for at most `within_ms`; null if it was not complete by then. */
 async function within(body: ReadableStream<Uint8Array> | null, within_ms: number): Promise<Uint8Array | null> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   try {
@@ -47,7 +47,7 @@ export async function read402(response: Response, within_ms: number): Promise<Pa
 
 /**
  * Is this a message to an MCP server (streamable HTTP)? Such a server demands payment in the JSON-RPC answer, with
- * status 200, and mppx pays it. The headers decide, as in mppx, since the body may be a stream.
+ * status 200, and the client library mppx pays it. The headers decide, as in mppx, since the body may be a stream.
  */
 export function isMcpRequest(method: string, headers: Headers): boolean {
   if (method === "GET" || method === "HEAD") return false;

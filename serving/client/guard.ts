@@ -8,8 +8,8 @@ import { type FaultCode, ServiceFault } from "./http.ts";
 import { DEFAULT_POLICY, type Policy, policyOf } from "./policy.ts";
 
 /**
- * Decision of a guard on one payment. `refused` is a judgement on the seller. `not_asked` is none: there is no valid
- * answer of the service, and `allow` then follows the policy's `notAsked`.
+ * Decision of a guard on one payment. `refused` is a judgement on the seller or its terms. `not_asked` is none: there
+ * is no valid answer of the service, and `allow` then follows the policy's `notAsked`.
  */
 export interface Decision {
   allow: boolean;
@@ -21,10 +21,11 @@ export interface Decision {
   concerns: Concern[];
   /** The signed answer, to be stored with the payment; null if there is none. */
   answer: CheckAnswer | null;
-  /** Why there is no valid answer of the service; null if there is one, or if it was not asked. */
+  /** Why there is no valid answer of the service; null if there is one, or if the service was not asked. */
   fault: FaultCode | null;
 }
 
+/** Decides on a payment before it is signed. */
 export type Guard = (demand: Demand) => Promise<Decision>;
 
 /** Thrown when a payment is refused, before it is signed. */
@@ -35,7 +36,7 @@ export class PaymentRefused extends Error {
   }
 }
 
-/** Largest number of addresses in one 402. Each is one request to the service. */
+/** Largest number of payee addresses in one 402. Each costs one request to the service. */
 const MAX_PAYEES = 4;
 
 /**
@@ -91,7 +92,7 @@ function payeesOf(offers: readonly Offer[]): PayeeOffers[] {
 }
 
 /**
- * Decides by a policy on an answer and the offers of a demand. A pure function.
+ * Decides on a payment by a policy, from the service's answer and the offers of a demand. A pure function.
  * @param now_ms time at which the payment would be signed, unix ms; default: the time of the answer
  */
 export function decide(

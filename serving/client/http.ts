@@ -19,7 +19,7 @@ export type FaultCode =
   | "unproven"
   | "other_answer";
 
-/** There is no valid answer of the service. */
+/** Thrown when there is no valid answer of the service. */
 export class ServiceFault extends Error {
   /** @param retryAfter_s from the answer's Retry-After; null if it has none */
   constructor(

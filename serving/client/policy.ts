@@ -1,10 +1,10 @@
 import type { Letter } from "../../pipelines/record/vocabulary.ts";
 
-/** What a buyer refuses to pay. Members that are left out are as in {@link DEFAULT_POLICY}. */
+/** What a buyer refuses to pay. Members that are left out have the values of {@link DEFAULT_POLICY}. */
 export interface Policy {
-  /** The lowest letter that is paid. */
+  /** The lowest letter (grade from A to F) that is paid. */
   atLeast: Exclude<Letter, "F">;
-  /** UNRATED means unknown, not bad. */
+  /** What to do when the endpoint has no letter. UNRATED means unknown, not bad. */
   unrated: "pay" | "refuse";
   /**
    * What to do when the service could not be asked, or its answer is not valid. `refuse`: an attacker who blocks or
@@ -13,24 +13,30 @@ export interface Policy {
    * bad one.
    */
   notAsked: "pay" | "refuse";
-  /** Flags of the answer that are refused. */
+  /** Flags of the check answer that are refused. */
   flags: readonly string[];
   /**
    * Defects of the listing that are refused: those with which money may go to the wrong place, or buy something else.
    */
   defects: readonly string[];
-  /** Largest ratio of a payment to the price in the newest 402; not applied where prices are known to be dynamic. */
+  /**
+   * Largest ratio of a payment to the price in the newest 402 that the service received from the endpoint. It is not
+   * applied where prices are known to be dynamic.
+   */
   priceRise: number;
-  /** For an offer on a network that the newest 402 does not name. */
+  /** What to do with an offer on a network that the newest 402 does not name. */
   otherNetwork: "pay" | "refuse";
   /**
-   * For an offer in another asset than the newest 402 names; where that is not known, in one that is no well-known
-   * dollar.
+   * What to do with an offer in another asset than the newest 402 names; if the service knows no 402 of the endpoint,
+   * with one in an asset that is no well-known dollar token.
    */
   otherAsset: "pay" | "refuse";
-  /** For a scheme, or a method of mpp, whose signature covers more than network, asset, amount, payee and time. */
+  /**
+   * What to do with an offer by a scheme (in mpp: a method) whose signature covers more than network, asset, amount,
+   * payee and time.
+   */
   otherScheme: "pay" | "refuse";
-  /** Longest validity of a signature, seconds: until it ends the seller may take the money. */
+  /** Longest validity of a payment's signature, seconds. Until it ends, the seller may take the money. */
   maxValidity_s: number;
 }
 
@@ -64,7 +70,7 @@ export const DEFAULT_POLICY: Readonly<Policy> = {
   otherNetwork: "refuse",
   otherAsset: "refuse",
   otherScheme: "refuse",
-  // Of 1,524 entries of real catalogues 1,506 ask for 600 s or less; 300 s is usual.
+  // In real catalogues, 1,506 of 1,524 entries ask for a validity of 600 s or less; 300 s is usual.
   maxValidity_s: 600,
 };
 

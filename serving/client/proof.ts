@@ -6,22 +6,28 @@ import type { CheckAnswer } from "./answers.ts";
 import { base64, bytesOf, fromBase64, hex, sha256 } from "./bytes.ts";
 
 /**
- * Proves a card bundle (docs/card-bundle.md) under a witness policy, wherever there is WebCrypto. The forms are those of
- * c2sp.org: signed-note, tlog-checkpoint, tlog-cosignature, tlog-policy; the inclusion proof is RFC 9162 section 2.1.3.2.
+ * Proves a card bundle (docs/card-bundle.md) under a witness policy, in any runtime with WebCrypto. A card is a signed
+ * grade of an endpoint. The bundle shows that the card is a leaf of the service's public log: a Merkle tree whose size
+ * and root hash the service signs as a checkpoint, which independent witnesses cosign. The formats are those of
+ * c2sp.org: signed-note, tlog-checkpoint, tlog-cosignature, tlog-policy; the inclusion proof is RFC 9162 section
+ * 2.1.3.2.
  */
 
-/** Why a card is not believed: the proof does not hold, too few witnesses cosigned, or they did so long ago. */
+/**
+ * Why a card is not proven. tampered: a part of the proof is invalid. unwitnessed: no log of the policy signed, or too
+ * few witnesses cosigned. stale: the witnesses cosigned too long ago.
+ */
 export type ProofFault = "tampered" | "unwitnessed" | "stale";
 
 /** Parts of a proof, in the order in which they are checked. */
 export type ProofPart = "checkpoint" | "witnesses" | "inclusion" | "card";
 
-/** A card that is not believed. */
+/** Thrown when a card is not proven. */
 export class NotProven extends Error {
   constructor(
     readonly reason: ProofFault,
     readonly says: string,
-    /** The part that does not hold. Those before it hold, those after it were not checked. */
+    /** The part that is invalid. The parts before it are valid, those after it were not checked. */
     readonly part: ProofPart,
   ) {
     super(`${reason}: ${says}`);
@@ -30,41 +36,48 @@ export class NotProven extends Error {
 }
 
 export interface WitnessPolicyOptions {
-  /** Oldest cosignature of the quorum that is accepted, in seconds. Default a day, as of `touchstone mirror`. */
+  /** Largest age of the cosignatures that the quorum needs, seconds. Default: a day, as in `touchstone mirror`. */
   maxAge_s?: number;
-  /** The verifier's clock, unix ms. Default the runtime's own. */
+  /** The verifier's clock, unix ms. Default: that of the runtime. */
   now?: () => number;
 }
 
 /** A card that a quorum of witnesses has seen in the log. */
 export interface ProvenCard {
-  /** The log's name, and the size of the tree that was cosigned. */
+  /** Name of the log. */
   origin: string;
+  /** Number of leaves of the tree that the witnesses cosigned. */
   treeSize: number;
-  /** Position of the card's leaf. */
+  /** Position of the card's leaf in the log, from 0. */
   index: number;
   card: Record<string, unknown>;
-  /** Since when the quorum has cosigned; null where the policy asks for nobody. */
+  /** Every witness that the quorum needs cosigned at this time or later; null if the policy requires no witness. */
   cosignedAt: Date | null;
 }
 
+/** The public key of a log or of a witness. */
 interface Key {
   name: string;
   publicKey: Uint8Array;
-  /** The first four bytes of its id in hex. */
+  /** Key id of a signed note: four bytes in hex. */
   id: string;
 }
 
+/** Key type of a log, in the key ids of signed notes. */
 const LOG = 0x01;
+/** Key type of a witness. */
 const COSIGNATURE = 0x04;
-/** As `touchstone` reads them: a cosignature may lie so far ahead of the verifier's clock, and a note have so much. */
+/**
+ * Furthest that a cosignature may lie ahead of the verifier's clock. This limit and the next four are also those of the
+ * command `touchstone`.
+ */
 const MAX_SKEW_MS = 5 * 60_000;
 const MAX_NOTE = 64 * 1024;
 const MAX_SIGNATURES = 64;
 const MAX_LEAF = 64 * 1024;
 const MAX_AGE_S = 86_400;
 const NAME = /^[^\s\p{Z}+]+$/u;
-/** Last moment of a Date. */
+/** Largest time that a Date can hold, unix ms. */
 const MAX_DATE_MS = 8.64e15;
 
 const tampered = (part: ProofPart, says: string): NotProven => new NotProven("tampered", says, part);
@@ -72,7 +85,7 @@ const tampered = (part: ProofPart, says: string): NotProven => new NotProven("ta
 const idOf = async ({ name, publicKey }: Pick<Key, "name" | "publicKey">, type: number): Promise<string> =>
   hex(await sha256(bytesOf(`${name}\n`), [type], publicKey)).slice(0, 8);
 
-/** A verifier key whose id is not checked yet. @throws what `wrong` makes of the reason */
+/** Reads a verifier key; its id is checked later. @throws the error that `wrong` creates for a reason */
 function readKey(vkey: string, kind: "log" | "witness", wrong: (says: string) => Error): Key {
   const [name = "", id = "", ...rest] = vkey.split("+");
   const bytes = fromBase64(rest.join("+"));
@@ -84,12 +97,13 @@ function readKey(vkey: string, kind: "log" | "witness", wrong: (says: string) =>
   return { name, publicKey: bytes.subarray(1), id };
 }
 
+/** A signed note: its text, and its signature lines. */
 interface Note {
   text: string;
   lines: { name: string; id: string; signature: Uint8Array }[];
 }
 
-/** @throws NotProven */
+/** Splits a checkpoint into its text and its signature lines. @throws NotProven */
 function readNote(note: unknown): Note {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: a note with one is no note.
   if (typeof note !== "string" || note.length > MAX_NOTE || /[\x00-\x09\x0b-\x1f]/.test(note)) {
@@ -112,7 +126,7 @@ function readNote(note: unknown): Note {
   };
 }
 
-/** The object in a leaf; one without members where there is none. */
+/** Parses the JSON object in a leaf. Returns an empty object if there is none. */
 function objectIn(text: string): Record<string, unknown> {
   try {
     return (JSON.parse(text) ?? {}) as Record<string, unknown>;
@@ -124,7 +138,10 @@ function objectIn(text: string): Record<string, unknown> {
 const lineOf = ({ lines }: Note, key: Key): Uint8Array | undefined =>
   lines.find(({ name, id }) => name === key.name && id === key.id)?.signature;
 
-/** When this witness cosigned, ms since 1970; null where it did not. @throws NotProven for a line that does not hold */
+/**
+ * Returns when this witness cosigned a note, unix ms; null if it did not.
+ * @throws NotProven for an invalid cosignature
+ */
 async function cosignedAt(note: Note, witness: Key): Promise<number | null> {
   const line = lineOf(note, witness);
   if (!line) return null;
@@ -137,7 +154,7 @@ async function cosignedAt(note: Note, witness: Key): Promise<number | null> {
   return at;
 }
 
-/** Does the proof lead from this leaf to the root? (RFC 9162 section 2.1.3.2) */
+/** Does the inclusion proof lead from this leaf to the root hash? (RFC 9162 section 2.1.3.2) */
 async function isIncluded(index: number, size: number, leaf: string, proof: unknown, root: string): Promise<boolean> {
   if (!Number.isSafeInteger(index) || index < 0 || index >= size || !Array.isArray(proof) || proof.length > 64)
     return false;
@@ -154,7 +171,10 @@ async function isIncluded(index: number, size: number, leaf: string, proof: unkn
   return last === 0n && base64(hash) === root;
 }
 
-/** Was the card signed by a cards key of the document that was valid then? Older cards leave out their key and moment. */
+/**
+ * Did a cards key of the keys document that was valid at the time `at` sign the card? Older cards do not name their
+ * key: then every cards key is tried.
+ */
 async function isCardSigned(jwks: unknown, card: Record<string, unknown>, at: string): Promise<boolean> {
   const keys = (jwks as Jwks | null)?.keys;
   if (!Array.isArray(keys) || keys.length > 1024) return false;
@@ -166,7 +186,7 @@ async function isCardSigned(jwks: unknown, card: Record<string, unknown>, at: st
   return false;
 }
 
-/** A policy that cards are proven under. */
+/** A witness policy, which names the accepted logs and the witnesses that must cosign. It proves card bundles. */
 export class WitnessPolicy {
   readonly #maxAge_ms: number;
   readonly #now: () => number;
@@ -180,8 +200,8 @@ export class WitnessPolicy {
   }
 
   /**
-   * Proves a card bundle: a log of the policy signed the checkpoint, its quorum cosigned it and not too long ago, the leaf
-   * is in the tree, and its card is signed.
+   * Proves a card bundle: a log of the policy signed the checkpoint, the policy's quorum of witnesses cosigned it
+   * recently enough, the leaf is in the checkpoint's tree, and the card in the leaf is signed by the service.
    * @param now_ms the verifier's clock, unix ms
    * @throws NotProven
    */
@@ -213,13 +233,13 @@ export class WitnessPolicy {
   }
 
   /**
-   * Proves the card behind a check answer, and that the answer shows that card and its letter. An answer without a letter
-   * and without a card needs no proof: it says nothing that could be believed.
+   * Proves the card behind a check answer, and that the answer shows that card and its letter. Not for answers that
+   * show neither a letter nor a card: they state nothing that could be proven.
    * @throws NotProven
    */
   async proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number = this.#now()): Promise<ProvenCard> {
     const proven = await this.prove(bundle, now_ms);
-    // The text of the card, as it is in the leaf.
+    // The answer must contain the proven card as RFC 8785 text.
     if (answer.scorecard !== canonicalize(proven.card) || answer.capabilityId !== proven.card.capability_id) {
       throw tampered("card", "the answer shows another card than the one that is proven; ask again in a minute");
     }
@@ -229,7 +249,10 @@ export class WitnessPolicy {
     return proven;
   }
 
-  /** @throws NotProven unless a log of the policy signed */
+  /**
+   * Verifies the log's signature of the checkpoint.
+   * @throws NotProven if no log of the policy signed, or a signature is invalid
+   */
   async #refuseUnsigned(note: Note, origin: string): Promise<void> {
     const logs = this.policy.logs.filter(({ name }) => name === origin);
     const lines = logs.flatMap((log) => {
@@ -245,7 +268,11 @@ export class WitnessPolicy {
     }
   }
 
-  /** When the quorum last saw the note. @throws NotProven */
+  /**
+   * Verifies the cosignatures. Returns the time at or after which every witness that the quorum needs cosigned; null if
+   * the policy requires no witness.
+   * @throws NotProven
+   */
   async #seenAt(note: Note, now_ms: number): Promise<Date | null> {
     if (!this.policy.rule) return null;
     const times = new Map<Key, number>();
@@ -273,8 +300,8 @@ export class WitnessPolicy {
 }
 
 /**
- * Reads a witness policy, the text that `--witness-policy` of the command line takes. It has to name the log.
- * @throws Error naming the line; TypeError for a policy without a log
+ * Reads a witness policy, the text that the command line takes with `--witness-policy`. The text must name the log.
+ * @throws Error that names an invalid line; TypeError for a policy without a log, or for a key whose id is wrong
  */
 export async function witnessPolicy(
   text: string | Uint8Array,

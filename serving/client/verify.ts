@@ -19,9 +19,9 @@ async function verifyAs(jwks: Jwks, object: unknown, purpose: Purpose, member: s
 }
 
 /**
- * Verifies the signature of a check answer: an answers key must have made it that was valid at the time of the answer.
- * Works offline with a saved keys document. It does not check how old the answer is. It returns a verdict for any input
- * and does not throw.
+ * Verifies the signature of a check answer: it must be by an answers key of the service that was valid at the time of
+ * the answer. Works offline with a saved keys document. It does not check how old the answer is. It returns a verdict
+ * for any input and does not throw.
  */
 export const verifyCheck = (jwks: Jwks, answer: unknown): Promise<Verdict> =>
   verifyAs(jwks, answer, "answers", "answered_at");
@@ -29,7 +29,10 @@ export const verifyCheck = (jwks: Jwks, answer: unknown): Promise<Verdict> =>
 /** Like {@link verifyCheck}, for an exposure report. */
 export const verifyExposure = verifyCheck;
 
-/** Like {@link verifyCheck}, for a signed card and the cards key. @param card an object, or the text of `scorecard` */
+/**
+ * Like {@link verifyCheck}, for a card (signed grade) and the cards keys.
+ * @param card an object, or the text of `scorecard`
+ */
 export function verifyCard(jwks: Jwks, card: unknown): Promise<Verdict> {
   if (typeof card !== "string") return verifyAs(jwks, card, "cards", "computed_at");
   try {
@@ -39,7 +42,7 @@ export function verifyCard(jwks: Jwks, card: unknown): Promise<Verdict> {
   }
 }
 
-/** Like {@link verifyCheck}, for an archive manifest and the cards key. */
+/** Like {@link verifyCheck}, for an archive manifest and the cards keys. */
 export const verifyManifest = (jwks: Jwks, manifest: unknown): Promise<Verdict> =>
   verifyAs(jwks, manifest, "cards", "verified_at");
 
@@ -51,9 +54,9 @@ const MAX_KEYS_BYTES = 256 * 1024;
  * cause many requests.
  */
 const REREAD_MS = 60_000;
-/** The keys are fetched again after this time, so that a key that was retired is known within it. */
+/** The keys are fetched again after this time, so that the retirement of a key is noticed within it. */
 const HOLD_MS = 3_600_000;
-/** Faults that a newer keys document may resolve. */
+/** Faults that may occur only because the keys document in use is old. */
 const MAY_BE_OLD: readonly VerifyFault[] = ["unknown_key", "wrong_purpose", "not_yet_valid"];
 
 export interface KeySource {

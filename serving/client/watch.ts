@@ -32,7 +32,7 @@ export async function stopWatcher(service: Service, token: string): Promise<void
   await service.ask("/v1/watchers/stop", { method: "POST", headers: { authorization: `Bearer ${token}` } });
 }
 
-/** A notice that the card of a watched endpoint changed. Its signature and that of its card are verified. */
+/** A notice that the card (signed grade) of a watched endpoint changed. Its and the card's signatures are verified. */
 export interface Notice {
   type: "card.changed";
   watcher_id: string;
@@ -41,11 +41,12 @@ export interface Notice {
   asked: string;
   /** Number of the notice for this watcher and endpoint, from 1, without gaps. */
   seq: number;
-  /** A later version may add values. */
+  /** What changed. A later version of the service may add values. */
   change: NoticeChange | (string & {});
   from: Standing | null;
   to: Standing;
   card: SignedCard;
+  /** Position of the card in the service's log. */
   leaf: number;
   at: string;
 }
@@ -61,7 +62,7 @@ export interface Seen {
   end(id: string, done: boolean): Promise<void> | void;
 }
 
-/** Many times more than the service sends to one domain in ten minutes. */
+/** Many times more notices than the service sends to one domain within twice the default tolerance. */
 const MAX_SEEN = 10_000;
 
 /** Returns a {@link Seen} in memory for the newest 10,000 ids. */
@@ -91,7 +92,7 @@ export interface ReceiverOptions {
    * Is this a watcher of the caller? A notice of any other gets a 410, which stops that watcher. Default: always true.
    */
   isOurs?: (watcherId: string) => Promise<boolean> | boolean;
-  /** Default: {@link seenInMemory}. */
+  /** Remembers which notices were handled. Default: {@link seenInMemory}. */
   seen?: Seen;
   /** Largest allowed difference between the clock here and the timestamp of a notice. Default 300. */
   tolerance_s?: number;
@@ -106,6 +107,7 @@ const reply = (status: number, text: string): Response =>
 interface Message {
   id: string;
   timestamp_s: number;
+  /** The bytes that are signed: id, timestamp and body. */
   bytes: Uint8Array<ArrayBuffer>;
   signatures: Uint8Array[];
   // biome-ignore lint/suspicious/noExplicitAny: JSON of the request, whose members are read only after its signature is verified
@@ -114,9 +116,9 @@ interface Message {
 
 /**
  * Returns a handler for the notices of watchers (Standard Webhooks), for any server with `Request` and `Response`. It
- * echoes challenges that an answers key signed. It calls `onNotice` for each notice that a cards key signed, whose card
- * a cards key signed too, and which agrees with its card. It calls it once for each notice: a repetition within the
- * tolerance is acknowledged, a later one is refused as old.
+ * echoes challenges that an answers key signed. It calls `onNotice` once for each notice that a cards key signed and
+ * that agrees with the card in it, which a cards key must have signed too. A repetition within the tolerance is
+ * acknowledged without a call, a later one is refused as old.
  */
 export function noticeReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { service, tolerance_s = 300, seen = seenInMemory() } = options;
@@ -128,7 +130,7 @@ export function noticeReceiver(options: ReceiverOptions): (request: Request) => 
       return reply(400, "too old, or in the future");
     if (message.body?.type === "watcher.challenge") return echo(service.keys, message);
     if (!(await isSigned(service.keys, message, "cards"))) return reply(401, "no valid signature of a cards key");
-    // Notices of unknown types are acknowledged, since the service sends no later notice before that.
+    // Notices of unknown types are acknowledged too, since until then the service sends no later notice.
     if (message.body?.type !== "card.changed") return reply(204, "");
     return handle(message, { ...options, seen });
   };

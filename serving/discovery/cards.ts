@@ -21,8 +21,8 @@ const A2A_VERSION = "1.0";
 
 type PricedOperation = Operation & { price: Price };
 /**
- * Returns a test for operations that this service sells. Where no payee is set nothing can be bought, so no operation
- * is listed with a price.
+ * Returns a test for operations that this service sells. A service without an address to be paid at sells nothing, so
+ * the test is false for every operation.
  */
 const createSoldTest =
   (service: Service) =>

@@ -148,11 +148,14 @@ const headersOf = (...names: ResponseHeader[]): Json =>
 /** Reports whether an operation's answers have an ETag, so that a 304 is possible. */
 const hasEtag = ({ cache }: Operation): boolean => cache !== undefined && cache !== "no-store";
 
-/** Sent with every answer to a request that counts against the rate limit. */
+/** Headers of every answer to a request that counts against a rate limit. */
 const LIMIT_HEADERS = ["RateLimit", "RateLimit-Policy"] as const;
 const CODING_HEADERS = ["Vary", "Content-Encoding"] as const;
 const SETTLEMENT_HEADERS = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"] as const;
-/** Headers of a purchase that was charged: the payment receipt, the order, and the salts of its commitments. */
+/**
+ * Headers of a purchase that was charged: the settlement, the order, and the salts of the published hashes of the
+ * call.
+ */
 const RECEIPT_HEADERS = [
   ...SETTLEMENT_HEADERS,
   ...(["Touchstone-Order", "Touchstone-Judged-By"] as const),

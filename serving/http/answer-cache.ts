@@ -3,9 +3,9 @@ export interface CachedAnswer {
   /** JSON text as it is sent. It is signed once, so all clients get the same bytes until it expires. */
   bytes: Buffer;
   etag: string;
-  /** Capability id of the endpoint that it is about, when the record has it. */
+  /** Capability id of the endpoint that the answer is about, when the record has it. */
   cap?: string | undefined;
-  /** When it was made, ms of the steady counter. */
+  /** When the answer was made, ms of the monotonic clock. */
   madeAt: number;
 }
 
@@ -20,9 +20,9 @@ export interface CacheBounds {
 export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
 
 /**
- * Caches answers by normalised query, bounded by time, number and size; the oldest is evicted first. All answers have the
- * same lifetime, so the order of insertion is the order of expiry. Each insertion also evicts expired answers, since
- * clients ask for ever new urls and would otherwise keep the cache full.
+ * Caches answers by normalised query, with bounds on their age, number and size; the oldest is evicted first. All
+ * answers have the same lifetime, so the order of insertion is the order of expiry. Each insertion also evicts
+ * expired answers, since clients ask for ever new urls and would otherwise keep the cache full.
  */
 export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
   readonly #answers = new Map<string, A>();

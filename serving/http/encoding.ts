@@ -6,7 +6,7 @@ import { CompressStream } from "zstd-napi";
 
 export type Coding = "zstd" | "gzip" | "identity";
 
-/** Compression level; at 3 each synchronous step takes a few milliseconds at most. */
+/** Compression level of zstd; at 3 each synchronous step takes a few milliseconds at most. */
 const ZSTD_LEVEL = 3;
 
 const QVALUE = /^(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)$/;
@@ -63,7 +63,7 @@ export async function* compressChunks(chunks: AsyncIterable<Uint8Array>, coding:
 export const codingHeaders = (coding: Coding): Record<string, string> =>
   coding === "identity" ? { vary: "Accept-Encoding" } : { vary: "Accept-Encoding", "content-encoding": coding };
 
-/** Size of chunks that lines are collected into, characters. */
+/** Size of the chunks into which lines are collected, characters. */
 const CHUNK_CHARS = 64 * 1024;
 
 /** Collects lines into chunks, each line with a line feed, yielding to the event loop after each chunk. */

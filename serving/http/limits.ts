@@ -22,8 +22,8 @@ export interface LimitResult {
 const MAX_CLIENTS = 100_000;
 
 /**
- * Token buckets by client key. `now` is a steady counter in ms. The number of buckets is bounded: a client that is
- * forgotten starts with a full bucket again, so a flood of addresses can loosen limits but not exhaust memory.
+ * Token buckets by client key. `now` returns ms of a monotonic clock. The number of buckets is bounded: a client that
+ * is forgotten starts with a full bucket again, so a flood of addresses can loosen limits but not exhaust memory.
  */
 export class Limiter {
   readonly #buckets = new Map<string, { tokens: number; at: number }>();
@@ -116,8 +116,9 @@ const readAddress = (text: string): Address | null => {
 };
 
 /**
- * Returns the key of the client behind a connection. X-Forwarded-For counts only when the peer is a trusted proxy. It is
- * read from the right past further trusted proxies; an invalid part ends the search at the last valid address.
+ * Returns the key of the client behind a connection. X-Forwarded-For counts only when the peer is a trusted proxy.
+ * Its addresses are read from the right, past further trusted proxies; an invalid one ends the search at the last
+ * valid address.
  */
 export function clientKey(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
   if (!peer) return "local";

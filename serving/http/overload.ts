@@ -2,20 +2,29 @@ import type { LagWatch } from "../../infra/loop-watch.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { Problem } from "./problem.ts";
 
-/** Thresholds at which a process becomes overloaded, and lower ones at which it recovers, so that it does not alternate. */
+/**
+ * Thresholds at which a process becomes overloaded, and lower ones at which it recovers, so that it does not
+ * alternate.
+ */
 export const OVERLOAD_LIMITS = {
   /** A timer that fires later than this counts as slow, ms. */
   slowMs: 200,
-  /** A process is overloaded after this many slow timers in succession, if they were late by `slowInAllMs` in total. */
+  /**
+   * A process is overloaded after this many slow timers in succession, if together they were at least `slowInAllMs`
+   * late.
+   */
   slowLooks: 3,
   slowInAllMs: 1_000,
-  /** It has recovered after `steadyLooks` timers in succession that were late by less than this, ms. */
+  /** A process has recovered after `steadyLooks` timers in succession that were late by less than this, ms. */
   steadyMs: 50,
   steadyLooks: 10,
   /** Share of sockets in use at which a process is overloaded, and below which it has recovered. */
   fullShare: 0.9,
   recoveredShare: 0.75,
-  /** Time that a connection waits to be accepted, ms, at which a process is overloaded, and below which it has recovered. */
+  /**
+   * Time that a connection waits to be accepted, ms, at which a process is overloaded, and below which it has
+   * recovered.
+   */
   longWaitMs: 2_000,
   recoveredWaitMs: 200,
 } as const;

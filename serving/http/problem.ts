@@ -40,7 +40,7 @@ export const PROBLEMS = {
 export type ProblemCode = keyof typeof PROBLEMS;
 
 export interface FieldError {
-  /** JSON pointer into the parameters: `/url`. */
+  /** JSON pointer (RFC 6901) to the wrong parameter or field, such as `/url`. */
   pointer: string;
   detail: string;
 }

@@ -4,8 +4,9 @@ import type { Limits } from "../../infra/config.ts";
 import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 
-/** Number of measurements within `slow_after_s`, and the longest pause between two of them, ms. */
+/** Number of measurements within `slow_after_s`. */
 const MEASUREMENTS = 10;
+/** Longest pause between two measurements, ms. */
 const MAX_PAUSE_MS = 1_000;
 
 /** Most unanswered requests of one socket; pipelined answers are buffered until the client reads the first. */
@@ -30,10 +31,11 @@ interface SocketState {
 }
 
 /**
- * Bounds the cost of sockets, in addition to the server's own timeouts. A connection beyond a client's share is closed. A
- * client that reads slower than the slowest rate while bytes wait for it is reset, which also frees the system's buffers. A
- * body that arrives slower than that gets a 408. A socket with too many pipelined requests is closed. A measurement counts
- * as one pause even when it is late, so a stall of this process makes no client slow.
+ * Bounds the cost of sockets, in addition to the server's own timeouts. A connection beyond a client's share is
+ * closed. A client that reads slower than the slowest rate while bytes wait for it is reset, which also frees the
+ * system's buffers. A body that arrives slower than that gets a 408. A socket with too many pipelined requests is
+ * closed. A measurement counts as one pause even when it is late, so a stall of this process does not make a client
+ * count as slow.
  * @param server must have no other listener to requests
  * @param handle answers a request
  * @param clientOf returns the key of the client at a peer's address; null for a trusted proxy
@@ -68,7 +70,7 @@ export function guardSockets(
         : graceBytes;
       one.drainedBytes = drained;
       one.receivedBytes = socket.bytesRead;
-      // Node counts a write as sent only when all of it is, so waiting bytes may be partly sent already.
+      // Node counts a write as sent only once all of it is sent, so part of the waiting bytes may be sent already.
       const reason =
         one.sendingCredit + waitingBytes < 0 ? "slow_reader" : one.receivingCredit < 0 ? "slow_writer" : null;
       if (reason === null) continue;

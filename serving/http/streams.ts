@@ -9,7 +9,7 @@ type StreamLimits = Pick<Limits, "streams" | "streams_per_client" | "stream_mb_p
 /** Value of Retry-After when all places are taken, seconds. */
 const RETRY_S = 5;
 
-/** Size of one write; the progress of a slow reader is measured in whole writes. */
+/** Size of one write. The progress of a slow reader is measured in whole writes. */
 const WRITE_BYTES = 64 * 1024;
 
 /**
@@ -31,7 +31,10 @@ export class Streams {
     this.#bytes = new Limiter({ name: "bytes", quota, windowS: 3600 }, now);
   }
 
-  /** Refuses a client that was sent its bytes of this hour; call it before reading. @throws Problem too_many_requests */
+  /**
+   * Refuses a client that has used up its bytes of this hour. Call it before reading the object. @throws Problem
+   * too_many_requests
+   */
   admit(client: string): void {
     const decision = this.#bytes.take(client, 0);
     if (decision.ok) return;
@@ -40,15 +43,16 @@ export class Streams {
     throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(decision) });
   }
 
-  /** Counts bytes that are sent to a client. */
+  /** Counts bytes that are sent to a client, even if the client has none left. */
   charge(client: string, bytes: number): void {
     this.#bytes.charge(client, bytes);
   }
 
   /**
-   * Returns a body that reads `chunks` as its client reads the body, and counts the bytes. It takes a place until it ends,
-   * fails or is cancelled.
-   * @throws Problem too_many_requests at this client's limit, unavailable at the total limit; `chunks` is then not read
+   * Returns a body that reads `chunks` as its client reads the body, and counts the bytes. The body holds a place
+   * until it ends, fails or is cancelled.
+   * @throws Problem too_many_requests at this client's limit, unavailable at the total limit; `chunks` is then not
+   * read
    */
   stream(client: string, chunks: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {
     this.admit(client);

@@ -3,8 +3,9 @@ import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { Problem } from "./problem.ts";
 
 /**
- * Refuses an expectation that cannot be held against an answer.
- * @param at JSON pointer to the expectation in the request @throws Problem bad_request with a pointer to each fault
+ * Refuses a buyer's expectation that no answer can be checked against.
+ * @param at JSON pointer to the expectation in the request
+ * @throws Problem bad_request with a pointer to each fault
  */
 export async function requireUsable(reader: Reader, expect: BuyersExpectation, at: string): Promise<void> {
   const reply = await reader.ask("faults", { expect });

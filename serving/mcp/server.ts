@@ -24,9 +24,9 @@ export interface Tool {
   description: string;
   input: z.ZodType;
   output: z.ZodType;
-  /** Returns a rate limit for this tool in addition to the one that every message counts against; null for none. */
+  /** Returns the rate limit of this tool, besides the limit that every message counts against; null for none. */
   limiter: (service: Service) => Limiter | null;
-  /** @throws Problem, also by rejecting */
+  /** Runs the tool. @throws Problem, also by rejecting */
   run(service: Service, input: unknown, client: string): object | Promise<object>;
 }
 
@@ -64,7 +64,10 @@ function toErrorResult(error: unknown, tool: Tool, { service }: McpContext): Cal
   return { isError: true, content: [{ type: "text", text: JSON.stringify(problemOf(problem, `/mcp#${tool.name}`)) }] };
 }
 
-/** Counts a tool call against the tool's own limit. Every message was already counted as a check before this. */
+/**
+ * Counts a tool call against the tool's own limit. Before this, every message was counted against the limit on
+ * checks.
+ */
 function countToolCall(tool: Tool, { service, client }: McpContext): void {
   const limiter = tool.limiter(service);
   if (limiter === null || limiter === service.checkLimiter) return;
@@ -174,9 +177,9 @@ function refuseForeign(headers: Headers, baseUrl: string): void {
 }
 
 /**
- * Answers one message, of the protocol revisions with sessions or of the one without. It creates a server for this
- * message only. Nothing needs a longer life: the tools never change while the process runs, so there are no notifications
- * to subscribe to.
+ * Answers one message, whether its protocol revision has sessions or not. It creates a server for this message only.
+ * Nothing needs a longer life: the tools never change while the process runs, so there are no notifications to
+ * subscribe to.
  */
 function answerMessage(context: McpContext, headers: Headers, message: unknown): Promise<Response> {
   const handler = createMcpHandler(() => createServer(context), {

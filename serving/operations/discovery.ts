@@ -18,9 +18,9 @@ const NOT_BUILT = "it was not built: the service was started from its sources (n
 const CACHE_FIVE_MINUTES = "public, max-age=300";
 
 /**
- * Creates the operation of a document about the service. The document is made from the operations that the service offers
- * at the first request, and made again when the service offers others. An operation that would answer 503 until something
- * is imported is not offered.
+ * Creates the operation of a document about the service. The document is made at the first request, from the
+ * operations that the service offers, and made again when it offers others. An operation that would answer 503 until
+ * data is imported is not offered.
  */
 function documentOperation(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },
@@ -59,7 +59,7 @@ const jsonDocumentOperation = (
   make: (operations: readonly Operation[], service: Service) => object,
 ): Operation => documentOperation(row, (operations, service) => JSON.stringify(make(operations, service)));
 
-/** A stone with the streak of gold that was rubbed on it. */
+/** The service's icon: a stone with the streak of gold that was rubbed on it. */
 const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64" role="img"><title>Touchstone</title><path d="M8 40 18 14 46 8 58 30 48 54 20 56z" fill="#33373d"/><path d="M20 42 44 22" stroke="#d9a521" stroke-width="7" stroke-linecap="round"/></svg>';
 

@@ -5,10 +5,10 @@ import { BodyParams, ReceiptParams, ReceiptProof } from "../schemas/evidence.ts"
 import { proofOfLeaf } from "../work/receipts.ts";
 import { type Operation, replyJson } from "./operation.ts";
 
-/** A proof against an older checkpoint stays valid, so it may be cached. */
+/** A proof against an older checkpoint stays valid, so clients may cache it. */
 const CACHE = "public, max-age=60";
 
-/** Retry-After for a receipt that is not in the log yet, seconds: one turn of the publisher. */
+/** Retry-After for a receipt that is not in the log yet, seconds: the interval at which leaves are published. */
 const RETRY_S = "10";
 
 /**

@@ -6,7 +6,10 @@ import { FORM_HEADERS } from "../pages/layout.ts";
 import { ExposureReport, ExposureRequest, MAX_DEPENDENCIES } from "../schemas/exposure.ts";
 import type { Operation } from "./operation.ts";
 
-/** Longest body or form: every url of the largest length, each with an address and a number. */
+/**
+ * Longest body or form: the largest number of dependencies, each with a url of the largest length, an address and a
+ * number.
+ */
 const MAX_BODY_BYTES = MAX_DEPENDENCIES * 2_560;
 
 /** POST /v1/exposure (docs/exposure.md). */

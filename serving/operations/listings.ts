@@ -66,7 +66,7 @@ const form: Operation = {
   },
 };
 
-/** Reads the fields of the form. A browser sends the empty ones too. */
+/** Reads the fields of the form. A browser also sends fields that are empty. */
 async function readFields(request: Call["request"]): Promise<CheckListingPage> {
   const fields = queryOf(await readForm(request.body, MAX_BODY_BYTES));
   const first = (value: string | string[] | undefined): string => (Array.isArray(value) ? value[0]! : (value ?? ""));

@@ -5,7 +5,7 @@ import type { Limiter } from "../http/limits.ts";
 import { PROBLEMS, type ProblemCode } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, reply } from "../http/reply.ts";
 
-/** One request, as an operation gets it. */
+/** One request, in the form that an operation gets. */
 export interface Call {
   service: Service;
   request: { method: string; headers: Headers; body: ReadableStream<Uint8Array> | null };
@@ -17,8 +17,8 @@ export interface Call {
   /** RateLimit headers of this answer. */
   limitHeaders: Record<string, string>;
   /**
-   * Refuses the request while this process is overloaded, unless the process itself sent it. @throws Problem
-   * unavailable
+   * Refuses the request while this process is overloaded, unless the process itself sent it.
+   * @throws Problem unavailable
    */
   refuseWhenOverloaded: () => void;
   /** All operations, for those that describe the API. */
@@ -36,7 +36,7 @@ export interface Price {
   since: string;
 }
 
-/** Groups of the description. */
+/** Groups of operations in the description of the API. */
 export const TAGS = {
   check: "What to know before paying an endpoint",
   record: "The public record: cards, grades, corrections, and what old rows were moved to",
@@ -61,7 +61,7 @@ export interface Operation {
   summary: string;
   query?: z.ZodType;
   params?: z.ZodType;
-  /** Form of an answer; for NDJSON of one line. */
+  /** Schema of an answer; for NDJSON, of one line. */
   answer?: z.ZodType;
   type: string;
   /** Status of a good answer (default 200). */
@@ -69,23 +69,24 @@ export interface Operation {
   /** Cache-Control of a good answer (default: `no-store`). */
   cache?: string;
   tag?: Tag;
-  /** Its problems, besides those that {@link errorsOf} derives from the row. */
+  /** Problems of the operation, besides those that {@link errorsOf} derives from the row. */
   errors?: readonly ProblemCode[];
   /** null or absent: free. */
   price?: Price | null;
-  /** Request headers that it reads, besides those that are derived from the row. */
+  /** Request headers that the operation reads, besides those that are derived from the row. */
   requestHeaders?: readonly RequestHeader[];
-  /** Response headers that it sends, besides those that are derived from the row. */
+  /** Response headers that the operation sends, besides those that are derived from the row. */
   responseHeaders?: readonly ResponseHeader[];
   /** Needs the token of a watcher as a bearer credential. */
   bearer?: true;
   /** Needs a credential that a wallet signed. */
   wallet?: true;
   /**
-   * Its answers depend on the record. Requests are refused until the record was read, since answers would be wrong before.
+   * The operation's answers depend on the record. Requests are refused until the record was read, since answers would
+   * be wrong before.
    */
   needsRecord?: true;
-  /** Its tool in /mcp, with `query` or `body` as input and `answer` as output. */
+  /** The operation as a tool in /mcp, with `query` or `body` as input and `answer` as output. */
   tool?: {
     name: string;
     title: string;
@@ -95,13 +96,13 @@ export interface Operation {
     run(service: Service, input: unknown, client: string): object | Promise<object>;
   };
   /**
-   * It is answered also by an overloaded process, as all paid operations are: health, orders for their buyers, planted
-   * pages, and operations that shed load themselves.
+   * An overloaded process answers the operation too, as it does all paid ones. Set for health, orders for their
+   * buyers, planted pages, and operations that refuse load themselves.
    */
   evenWhenOverloaded?: true;
-  /** Errors are shown as a page. */
+  /** A page for people, whose errors are shown as a page. */
   page?: boolean;
-  /** Returns whether it is described and listed (default: always). It is routed in any case. */
+  /** Returns whether the operation is described and listed (default: always). Requests are answered in any case. */
   isOffered?(service: Service): boolean;
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;

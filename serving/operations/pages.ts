@@ -17,7 +17,7 @@ import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { CapId, ONE_TEXT } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
-/** Returns a text with an etag of its content, or a 304. Default: an HTML page that depends on the record. */
+/** Returns a text with an etag of its content, or a 304; by default an HTML page that depends on the record. */
 const replyText = (
   { request, limitHeaders }: Call,
   text: string,
@@ -110,7 +110,7 @@ const status: Operation = {
 
 const EndpointParams = z.object({ id: CapId });
 
-/** Limits of the failed calls on a page: their number, and what may be read for them if it is not cached. */
+/** Limits on the failed calls on a page: their number, and the uncached files that may be read for them. */
 const FAILURE_LIMITS = { limit: 5, maxFiles: 16, maxBytes: 8 * 1024 * 1024 };
 
 /** Returns the newest failed calls; null if the evidence cannot be read, and the page is shown without them. */
@@ -176,7 +176,7 @@ const docs: Operation = {
   },
 };
 
-/** Completes a pasted url: without a scheme it gets https. */
+/** Adds https to a pasted url that has no scheme. */
 const completeUrl = (url: string): string =>
   /^[a-z][a-z0-9+.-]*:\/\//i.test(url) || url.startsWith("cap_") ? url : `https://${url}`;
 
@@ -241,7 +241,7 @@ const PICTURE_HEADERS = {
 
 const UNRATED_FACTS = { band: "UNRATED", tier: null } as const;
 
-/** GET /badge/{id}.svg: the letter that a check of this id answers, as a picture. An unknown id is unrated. */
+/** GET /badge/{id}.svg: the letter that GET /v1/check answers for this id, as a picture. An unknown id is unrated. */
 export const badge: Operation = {
   id: "badge",
   needsRecord: true,
@@ -262,7 +262,7 @@ export const badge: Operation = {
 };
 
 /**
- * GET /p/{token}: a page for one reader, against which the answer of an endpoint that reads pages is checked
+ * GET /p/{token}: a page that one endpoint is paid to read, so that its answer can be checked against the page
  * (docs/classes.md). It is computed from its token alone: nothing is looked up, and the request is not recorded.
  */
 export const planted: Operation = {

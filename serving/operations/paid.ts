@@ -16,7 +16,7 @@ import type { Work } from "../work/work.ts";
 import type { Call, Operation } from "./operation.ts";
 import { sellingOf } from "./via.ts";
 
-/** Work that this service sells, in the order of the interface. */
+/** The operations that this service sells as its own work, in the order of the interface. */
 export const WORKS: readonly Work[] = [docsExtract, companiesLookup, webEvidence, researchBrief];
 
 /** Price of each of our own operations, micro-units (interface, Limits). */
@@ -25,10 +25,10 @@ const PRICE_MICRO = 20_000n;
 const REQUIRED_VALIDITY_S = 180;
 
 /**
- * Returns a paid operation. Without a payment it answers a 402 with the terms for any body; a body that names several
- * items is read only for their number. With a payment it validates the input, does the work, and charges the buyer
- * after that; failed work is not charged. A repeated payment gets the stored answer or problem; after a fault of ours
- * the work is tried again.
+ * Returns a paid operation. Without a payment it answers a 402 with the terms, whatever the body is; where the price
+ * depends on the number of items in the body, only that number is read. With a payment it validates the input, does
+ * the work, and charges the buyer after that; failed work is not charged. A repeated payment gets the stored answer
+ * or problem; after a fault of ours the work is tried again.
  */
 const paidOperation = (work: Work): Operation => {
   const { input, output } = outlinesOf(work.body, work.answer);
@@ -36,7 +36,10 @@ const paidOperation = (work: Work): Operation => {
   return { ...rowOf(work), run: (call) => sellWork(call, work, description) };
 };
 
-/** Reports whether the operation is offered. Where nothing is sold, it counts as offered, so that it is described. */
+/**
+ * Reports whether the operation is offered. In a service that sells nothing it counts as offered, so that it is
+ * described.
+ */
 const isOffered = (work: Work, { work: deps }: Service): boolean => !deps || (work.offered?.(deps) ?? true);
 
 const rowOf = (work: Work): Omit<Operation, "run"> => ({
@@ -72,7 +75,8 @@ const ERRORS = [
 ] as const;
 
 /**
- * Returns the number of prices that a body costs; 1 for a body that is not JSON, which is refused only once it is paid.
+ * Returns how many times {@link PRICE_MICRO} a body costs; 1 for a body that is not JSON, which is refused only once
+ * a payment is sent with it.
  */
 function countPrices(work: Work, bytes: Buffer): number {
   if (!work.pricesOf) return 1;
@@ -85,7 +89,7 @@ function countPrices(work: Work, bytes: Buffer): number {
   return work.pricesOf(body);
 }
 
-/** Returns the sale of a request. @param prices number of prices that the body costs */
+/** Returns the sale of a request. @param prices how many times {@link PRICE_MICRO} the body costs */
 function saleOf({ service, query }: Call, work: Work, description: CallDescription, prices: number): Sale {
   const perItemText = prices > 1 ? `. This body: ${prices} at ${formatMoney(PRICE_MICRO)} USDC each` : "";
   return {

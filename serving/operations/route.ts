@@ -11,7 +11,7 @@ import type { Operation } from "./operation.ts";
 import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
 const MAX_PLAN_BODY_BYTES = 16_384;
-/** Longest body: one for the seller, as long as via accepts, and the members around it. */
+/** Longest body: room for a seller's body as long as `via` accepts, and for the members around it. */
 const MAX_EXECUTE_BODY_BYTES = 131_072;
 
 async function planRoute(service: Service, input: unknown): Promise<PlanAnswer> {

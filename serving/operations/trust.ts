@@ -61,7 +61,7 @@ export const check: Operation = {
       return JSON.parse((await checks.answer(validate(CheckQuery, input), client)).bytes.toString("utf8")) as object;
     },
   },
-  // A cached answer costs nothing; all others are shed under overload.
+  // A cached answer costs nothing; while this process is overloaded, `run` refuses to make others.
   evenWhenOverloaded: true,
   errors: ["unavailable"],
   limiter: (service) => service.checkLimiter,
@@ -100,7 +100,7 @@ function trustOf(view: View, cap: string): TrustResponse {
   };
 }
 
-/** First and last position of a feed in the log, the end exclusive. */
+/** Range of positions in the log that one answer of the feed covers, the end exclusive. */
 interface FeedSpan {
   from: number;
   to: number;
@@ -108,14 +108,14 @@ interface FeedSpan {
 
 const cursorOf = (origin: string, position: number): string => `${logId(origin)}:${position}`;
 
-/** Retry-After, seconds. A replica that lags has probably caught up by then. */
+/** Retry-After, seconds. A replica that is behind has probably caught up by then. */
 const RETRY_S = 2;
 
 /**
  * Returns the span of one request: from its cursor, or the beginning, to the current size of the tree.
- * @throws Problem bad_cursor for a cursor of another log; not_ready for a cursor beyond the tree of this replica, which
- * a newer replica returned, or which is older than a rollback of the log. An empty answer would hide the rollback for
- * ever.
+ * @throws Problem bad_cursor for a cursor of another log; not_ready for a cursor beyond the tree of this replica.
+ * Either another replica that is ahead returned it, or the log was rolled back since; an empty answer would hide such
+ * a rollback.
  */
 function spanOf(cursor: string | undefined, head: { origin: string; size: number }): FeedSpan {
   if (cursor === undefined) return { from: 0, to: head.size };
@@ -135,12 +135,12 @@ function spanOf(cursor: string | undefined, head: { origin: string; size: number
   return { from, to: head.size };
 }
 
-/** Yields the proven grade leaves of the span, one a line, unchanged, as fast as the client reads them. */
+/** Yields the verified grade leaves (entries of the log with a card) of the span, one a line, unchanged. */
 async function* gradeLines({ reader }: Snapshot, { from, to }: FeedSpan): AsyncGenerator<string> {
   for await (const { bytes, leaf } of reader.leaves(from, to)) if (leaf.kind === "grade") yield bytes.toString("utf8");
 }
 
-/** Returns the etag of a span. Leaves never change, so the bytes between two positions never do. */
+/** Returns the etag of a span, without the coding. Leaves never change, so the bytes between two positions never do. */
 const feedTag = (origin: string, { from, to }: FeedSpan): string => `${logId(origin)}-${from}-${to}`;
 
 /** Returns the `Link` to the rest of the feed, from the first position after this answer. */
@@ -200,7 +200,7 @@ function indexLine(entry: ListedEntry): IndexLine {
   };
 }
 
-/** Yields every listed endpoint of the view, one JSON text a line. It stays on this view until its end. */
+/** Yields every listed endpoint of the view, one JSON text a line. Later views do not change the result. */
 function* indexLines(view: View): Generator<string> {
   for (const entry of view.entries.values()) if (isListed(entry)) yield JSON.stringify(indexLine(entry));
 }
@@ -266,7 +266,7 @@ const trustById: Operation = {
   },
 };
 
-/** Limits of what one answer may read if it is not cached: two months of a small market. */
+/** Limits on the uncached files that one answer may read: enough for two months of a small market. */
 const FAILURES_READ_LIMITS = { maxFiles: 64, maxBytes: 64 * 1024 * 1024 };
 
 /** GET /v1/trust/{id}/failures (docs/evidence.md). */
@@ -332,7 +332,7 @@ const bundle: Operation = {
     const { id } = validate(TrustParams, call.params);
     const { follower, jwks } = call.service;
     const { headline } = headlineIn(follower.view, id);
-    // The view may be older than the snapshot, never newer: its leaves are in both.
+    // The view may be older than the snapshot, never newer, so the snapshot has every leaf of the view.
     const leafOfCard = { index: headline.leaf, leaf: unpackLeaf(headline.packed), capability_id: id };
     const cardBundle = await makeCardBundle(snapshotOf(call), leafOfCard, jwks());
     return reply(call.request, JSON.stringify(cardBundle), {

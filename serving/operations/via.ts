@@ -77,7 +77,7 @@ async function viaCall(
   const { headers } = request;
   // A HEAD gets the headers of a GET and buys nothing.
   const payment = request.method === "HEAD" ? null : paymentOf(headers);
-  // Under overload, free requests for a price are refused in favour of requests with a payment.
+  // Under overload, requests for a price, which are free, are refused in favour of requests with a payment.
   if (!payment) refuseWhenOverloaded();
   const publish = wantsPublish(headers);
   const expect = expectationIn(headers);
@@ -149,7 +149,7 @@ const refuseUnreadable = (): never => {
   throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
 };
 
-/** Half of a surrogate pair, which a stranger's text may contain and which has no RFC 8785 form. */
+/** Half of a surrogate pair, which a stranger's text may contain and which RFC 8785 cannot represent. */
 const LONE_SURROGATE = /\p{Surrogate}/gu;
 
 const replaceLoneSurrogates = (shown: OrderShown): OrderShown =>
@@ -190,14 +190,15 @@ const Credential = z.strictObject({
   signature: z.string().regex(/^0x[0-9a-fA-F]{130}$/),
 });
 
-/** Longest credential: some 300 characters are used. */
+/** Longest credential, characters. Some 300 are used. */
 const MAX_CREDENTIAL_LENGTH = 1_000;
 const CREDENTIAL_VALIDITY = { ms: 300_000, words: "5 minutes" };
 
 /**
- * Returns the text that a wallet signs (EIP-191, personal_sign) to read its orders. It names the service and a time, so
- * that the signature is valid at no other service, and only for some minutes.
- * @param address lower case @param at RFC 3339 with milliseconds, UTC
+ * Returns the text that a wallet signs (EIP-191, personal_sign) to read its orders. It names the service and a time,
+ * so that the signature is valid at no other service, and only for some minutes.
+ * @param address lower case
+ * @param at RFC 3339 with milliseconds, UTC
  */
 export const ordersText = (service: string, address: string, at: string): string =>
   `I want to read the orders of my wallet.\nService: ${service}\nAddress: ${address}\nAt: ${at}`;
@@ -218,8 +219,8 @@ function credentialOf(headers: Headers): z.infer<typeof Credential> {
 }
 
 /**
- * Checks that the request has `Authorization: Wallet <credential>`, signed by this address for this service within five
- * minutes of now. Signatures of contracts (ERC-1271) are refused, since they need a chain.
+ * Checks that the request has `Authorization: Wallet <credential>`, signed by this address for this service within
+ * five minutes of now. Signatures of contracts (ERC-1271) are refused, since verifying them needs a node of a chain.
  * @throws Problem not_the_wallet with the reason
  */
 async function requireWalletSignature(headers: Headers, address: string, service: string, now: Date): Promise<void> {

@@ -4,7 +4,9 @@ import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { bandWords, tierWords } from "./words.ts";
 
-/** The letters' colours of the light scheme (css.ts). White text has a contrast of at least 4.5 to 1 on each. */
+/**
+ * Colours of the letters (grades), as in css.ts, light scheme. The contrast of white text is at least 4.5 to 1 on each.
+ */
 const COLOURS: Readonly<Record<Band, string>> = {
   A: "#1c6a3b",
   B: "#1f5f80",
@@ -18,8 +20,8 @@ const COLOURS: Readonly<Record<Band, string>> = {
 const badges = new Map<string, string>();
 
 /**
- * Renders the badge of an endpoint as SVG: the letter as text with its tier, or `unrated` on grey. Title and label have
- * that text too, so that nothing depends on the colour alone.
+ * Renders the badge of an endpoint as SVG: the letter as text with its tier (how deeply answers were verified), or
+ * `unrated` on grey. The SVG's title and label contain that text too, so that nothing depends on the colour alone.
  */
 export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): string {
   const measured = band !== "UNRATED" && tier !== null ? ` (${tierWords(tier)})` : "";
@@ -31,12 +33,12 @@ export function badgeSvg({ band, tier }: Pick<CheckFacts, "band" | "tier">): str
   return svg;
 }
 
-/** Path of the badge. */
+/** Returns the path of an endpoint's badge. */
 const badgePath = (cap: string): string => `/badge/${cap}.svg`;
 
 /**
- * Renders the part of the page with the HTML for embedding the badge. Its alternative text names no letter, since a
- * copied one would not be updated.
+ * Renders the part of an endpoint's page with the Markdown and HTML that embed the badge. The alternative text in them
+ * names no letter, since a copy of it would not be updated.
  */
 export function badgePart(cap: string, base: string): unknown {
   const [badge, page] = [`${base}${badgePath(cap)}`, `${base}/endpoint/${cap}`];

@@ -28,6 +28,7 @@ const dateOf = (day: number): string => dayOf(new Date(day * DAY_MS));
 const formatMicro = (micro: bigint | number | null): string =>
   micro === null ? NONE : String(Math.round(Number(micro)) / MICRO);
 
+/** The values of one day: `low` and `high` are the edges of a band, `line` is the line in it. */
 interface Spread {
   day: number;
   low: number;
@@ -35,10 +36,10 @@ interface Spread {
   line: number;
 }
 
-/** A line is interrupted after this many days without a value. One missed daily call is no outage. */
+/** A line is interrupted where this many days in a row have no value, since one missed daily call is no outage. */
 const MAX_GAP = 3;
 
-/** Splits the days where the gap is longer than {@link MAX_GAP}. */
+/** Splits the days into runs between which the line is interrupted ({@link MAX_GAP}). */
 function splitAtGaps(days: readonly Spread[]): Spread[][] {
   const runs: Spread[][] = [];
   for (const one of days) {
@@ -49,7 +50,9 @@ function splitAtGaps(days: readonly Spread[]): Spread[][] {
   return runs;
 }
 
-/** Draws a band between two values with a line in it, and a dot for each day, so that a single day is visible too. */
+/**
+ * Draws a band between two values of each day, a line in it, and a dot for each day, so that a single day is visible.
+ */
 function spreadShape(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
   const y = valueScale(Math.max(...days.map(({ high }) => high)));
   const xOf = ({ day }: Spread): number => x(day * DAY_MS);
@@ -197,7 +200,7 @@ const COLUMNS = [
   ...["Handshakes", "Answered", "Paid calls", "Delivered"],
 ];
 
-/** A table of all figures of the charts by day, newest day first. */
+/** Renders a table of all figures of the charts by day, newest day first. */
 export function daysTable(days: readonly HistoryDay[]): unknown {
   const rows = days.toReversed().map((day) => {
     const cells = [
@@ -215,7 +218,7 @@ export function daysTable(days: readonly HistoryDay[]): unknown {
 /**
  * Draws charts of price, calls and latency by day.
  * @param days oldest first; at least one
- * @param today number of today's day
+ * @param today number of the current day, counted from 1970
  */
 export function historyCharts(days: readonly HistoryDay[], today: number): unknown {
   const x = timeScale(days[0]!.day, Math.max(today, days.at(-1)!.day));
@@ -226,14 +229,17 @@ const LETTERS_TABLE = "letters";
 
 const letterText = (band: Band): string => (band === "UNRATED" ? "none" : band);
 
-/** Draws the letter over time, from the leaves of the tree: the published letter, and the raw letter of each card. */
+/**
+ * Draws the letter (grade) over time, from the cards in the log's leaves: the published letter, and the raw letter,
+ * before the rule that a letter rises only after 14 clean days.
+ */
 export function lettersChart(letters: readonly DatedLetter[], now: number): unknown {
   const points = letters.map(({ at, raw, band }) => ({ at: Date.parse(at), raw, band }));
   const last = points.at(-1);
   if (!last) return "";
   const x = timeScale(Math.floor(points[0]!.at / DAY_MS), Math.floor(Math.max(now, last.at) / DAY_MS));
   const y = rungScale(ALL_BANDS);
-  // A letter is valid until the next leaf changes it, so the line is drawn up to now.
+  // A letter is valid until the next card, so the line is drawn up to now.
   const upToNow = [...points, { ...last, at: Math.max(now, last.at) }];
   const path = (of: (point: (typeof points)[number]) => Band): string =>
     line<(typeof points)[number]>(
@@ -255,7 +261,7 @@ export function lettersChart(letters: readonly DatedLetter[], now: number): unkn
   });
 }
 
-/** The letters as a table. */
+/** Renders the letters as a table. */
 export const lettersTable = (letters: readonly DatedLetter[]): unknown =>
   letters.length === 0
     ? ""

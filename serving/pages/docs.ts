@@ -7,8 +7,9 @@ import { leadOf, renderMarkdown, titleOf } from "./markdown.ts";
 export interface Doc {
   type: "html" | "text";
   readonly text: string;
-  /** First heading, and the first sentence below it as plain text. A script has its file name and "". */
+  /** First heading of a page; of a script, its file name. */
   title: string;
+  /** First sentence below the heading, as plain text; of a script "". */
   lead: string;
 }
 
@@ -29,7 +30,10 @@ export function readDocs(dir: string, fillIn = (markdown: string): string => mar
   return docs;
 }
 
-/** Parses a page when it is first requested. Parsing all pages at the start took longer than the rest of the start. */
+/**
+ * Creates a page whose Markdown is rendered when it is first requested: rendering all pages at the start of the process
+ * took longer than the rest of the start.
+ */
 function documentOf(markdown: string, fillIn: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);

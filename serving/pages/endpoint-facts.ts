@@ -26,8 +26,8 @@ function networksPart(row: VolatileRow | undefined, entry: Entry | undefined): u
 }
 
 /**
- * Shows when the endpoint was last seen. For a silent endpoint it shows when it last answered, since our own probe is
- * no sign of life.
+ * Renders when the endpoint was first and last seen. For a silent endpoint it renders when it last answered, since our
+ * own unanswered probe is no sign of life.
  */
 function whenPart(row: VolatileRow | undefined, isSilent: boolean, answeredDay: string | null): unknown {
   const firstSeen = html`<dt>First seen</dt><dd>${formatTime(row?.first_seen)}</dd>`;
@@ -38,7 +38,7 @@ function whenPart(row: VolatileRow | undefined, isSilent: boolean, answeredDay: 
 }
 
 /**
- * Renders what free handshakes and paid calls saw, from the volatile row.
+ * Renders what free handshakes and paid calls saw, from the endpoint's row in the table of live figures.
  * @param answeredDay newest day of the history with an answer
  */
 export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
@@ -58,12 +58,12 @@ ${row?.pay_tos.length ? html`<dt>Pays to</dt><dd>${list(row.pay_tos.map(code))}<
 const signedWords = ({ present, unread, valid, authorised }: NonNullable<PaymentFacts["offers"]>): string =>
   `${valid} valid, ${authorised} authorised of ${present}${unread > 0 ? `, ${unread} not read` : ""}`;
 
-/** The time from the answer to the block, in words. */
+/** Describes the time from the seller's answer to the block that settled the payment. */
 const delayWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s after it`);
 
 const dayText = (s: number): string => dayOf(new Date(s * 1000));
 
-/** Describes who else pays this payee. The last day shown is the one before `until`. */
+/** Describes who else pays this payee. The period ends just before `until`, which may be the beginning of a day. */
 function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const { network, asset, pay_to, payers, transfers, total, largest_share, effective_payers, ours } = one;
   const spread =
@@ -108,7 +108,7 @@ chain. Authorised: signed by the payee itself. A seller can pay itself from any 
 nothing (<a href="/docs/schedule#what-else-a-payment-shows">how they are counted</a>).</p></section>`;
 }
 
-/** The terms of a purchase through the service, or why it cannot be bought. */
+/** Renders the terms of a purchase through the service, or why no call can be bought. */
 export function buyPart(buy: Buy | { says: string }): unknown {
   const terms =
     "says" in buy
@@ -159,7 +159,7 @@ export const flagsPart = ({ flags = [] }: CheckFacts): unknown =>
 
 const textOrEmpty = (value: unknown): string => (typeof value === "string" ? value : "");
 
-/** Defects of the listing, our corrections, and the seller's disputes. */
+/** Renders the defects of the listing, our corrections, and the seller's disputes. */
 export function problemsPart(view: View, cap: string, { defects, corrections = [] }: CheckFacts): unknown {
   const { disputes } = correctionsOf(view, cap);
   return html`${

@@ -34,17 +34,17 @@ export interface EndpointPage {
   view: View;
   cap: string;
   facts: CheckFacts;
-  /** How it is bought through the service, or why it is not. */
+  /** How a call of the endpoint is bought through the service, or why none is sold. */
   buy: Buy | { says: string };
-  /** Its newest failed paid calls; null when the evidence could not be read. */
+  /** The endpoint's newest failed paid calls; null when the evidence could not be read. */
   failures: FailuresPage | null;
-  /** Days of the history, oldest first; null when there is none. */
+  /** Days of the endpoint's history, oldest first; null when there is none. */
   days: readonly HistoryDay[] | null;
   now: Date;
   simulated: boolean;
-  /** Address of the service. */
+  /** Public address of the service. */
   base: string;
-  /** The proof of a card in a browser; null: none is served. */
+  /** The module that proves the endpoint's card (signed grade) in a browser; null: none is served. */
   proveFile: ClientFile | null;
 }
 
@@ -68,7 +68,9 @@ seen; the scale is stretched towards 1. Bounds hold with 95 % confidence at any 
 <details><summary>The same figures as a table</summary>${componentTable(components)}</details></figure></section>`
     : "";
 
-/** The days of the history that are within its span; its file may be older than today. */
+/**
+ * Returns the days of the history that are at most {@link HISTORY_DAYS} old; the stored history may have older ones.
+ */
 const recentDays = ({ days, now }: EndpointPage): HistoryDay[] =>
   (days ?? []).filter(({ day }) => day > Math.floor(now.getTime() / DAY_MS) - HISTORY_DAYS);
 
@@ -90,16 +92,16 @@ ${formatCount(recent.length, "day")} that we know of. The proven rows are the ev
 }</section>`;
 }
 
-/** Newest day of the history on which the endpoint answered anything. */
+/** Returns the newest day of the history on which the endpoint answered anything; null: none. */
 const answeredDay = (content: EndpointPage): string | null => {
   const day = recentDays(content).findLast(({ answered, delivered }) => answered > 0 || delivered > 0)?.day;
   return day === undefined ? null : dayOf(new Date(day * DAY_MS));
 };
 
-/** Most days in the table of failures, the newest ones. */
+/** Most days in the table of failures; the newest are shown. */
 const MAX_FAILED_DAYS = 30;
 
-/** A table of days with unanswered handshakes or undelivered paid calls, with the evidence file of each day. */
+/** Renders a table of the days with unanswered handshakes or undelivered paid calls, with each day's evidence file. */
 function failedPart(content: EndpointPage): unknown {
   const { view, cap } = content;
   const days = recentDays(content);
@@ -124,7 +126,10 @@ function failedPart(content: EndpointPage): unknown {
 const hashRow = (title: string, sha256: string | null): unknown =>
   sha256 === null ? "" : html`<dt>${title}</dt><dd><code>${sha256}</code></dd>`;
 
-/** One failed call. Its evidence is linked under this host's own root, as the objects of the log are everywhere. */
+/**
+ * Renders one failed call. The link to its evidence is a path without a host, since every server of the record has the
+ * file at the same path.
+ */
 function callPart(base: string, call: FailedCall): unknown {
   const { at, says, expected, came, tx, network, evidence, id, paid_by } = call;
   return html`<li><p><strong>${formatTime(Date.parse(at))}</strong> ${says}${paid_by === "us" ? "" : html` <span class="soft">(a call that its buyer published)</span>`}</p><dl>
@@ -134,7 +139,7 @@ ${hashRow("Request, sha256", call.request_sha256)}${hashRow("Answer, sha256", ca
 <dt>Evidence</dt><dd>${evidence.map((url, i) => html`${i > 0 ? ", " : ""}<a href="${url.slice(base.length)}">${/\d{4}-\d\d-\d\d/.exec(url)?.[0] ?? "file"}</a>`)}: lines with <code>${id}</code></dd></dl></li>`;
 }
 
-/** What went wrong, call by call: the newest failed paid calls of the published evidence. */
+/** Renders the newest failed paid calls of the published evidence, one by one. */
 function callsPart({ failures, cap, base }: EndpointPage): unknown {
   if (!failures) return "";
   const { failures: calls, evidence_until: until, next } = failures;
@@ -146,7 +151,7 @@ ${calls.length === 0 ? html`<p>No paid call failed in the newest days; older one
 after its end. Failures by our fault are left out.${calls.length === 0 ? "" : html` For programs: ${more}.`}</p></section>`;
 }
 
-/** The page of one endpoint for people: the facts of a check, the history, and how to prove them. */
+/** Renders the page of one endpoint: the facts of a check, the history, and how to prove them. */
 export function endpointPage(content: EndpointPage): string {
   const { view, cap, facts, simulated, base, now } = content;
   const entry = view.entry(cap);
@@ -165,7 +170,7 @@ ${verificationPart(content)}`;
 
 const command = (text: string): unknown => html`<pre tabindex="0"><code>${text}</code></pre>`;
 
-/** Evidence files that a page names, the newest. */
+/** Most evidence files that a page names; the newest are named. */
 const MAX_NAMED_FILES = 8;
 
 function evidencePart(view: View, bucket: number): unknown {
@@ -178,7 +183,7 @@ function evidencePart(view: View, bucket: number): unknown {
   )}</ul>`;
 }
 
-/** The part that tells how anybody can prove what the page states. */
+/** Renders the part that explains how anybody can prove what the page states. */
 function verificationPart({ view, cap, facts: { reproduce }, base, proveFile }: EndpointPage): unknown {
   const entry = view.entry(cap);
   const leaf = entry ? headlineOf(entry)?.leaf : undefined;

@@ -6,7 +6,7 @@ import { page } from "./layout.ts";
 import { formatCount, formatPrice, formatTime, grade, NONE, shorten } from "./words.ts";
 
 export interface ExposurePage {
-  /** Text of the form's field. */
+  /** Text in the form's field, as it was sent. */
   text: string;
   report?: ExposureReport;
   /** Why there is no report, one sentence each. */
@@ -28,7 +28,7 @@ const RELATED_WORDS: Record<string, string> = {
   domain_took_the_money: "its domain took money elsewhere",
 };
 
-/** The dependencies in the field's text. */
+/** The dependencies that were read from the text of the form's field. */
 export interface ParsedLines {
   dependencies: ExposureRequest["dependencies"];
   /** Line number of each dependency, from 1. */

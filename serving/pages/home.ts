@@ -34,15 +34,18 @@ import {
   verdictOf,
 } from "./words.ts";
 
-/** The rendered part of a row that depends only on the entry, and its row in the table of figures. */
+/**
+ * The part of a market row that depends only on the endpoint's published entry, and the endpoint's row in the table of
+ * figures, as HTML.
+ */
 interface DrawnRow {
   row: string;
   figures: string;
 }
 
 /**
- * Cache of rendered rows, a few pages of them; the oldest are dropped. Entries never change, so a rendered row stays
- * valid.
+ * Cache of rendered rows, enough for twenty pages of the market; beyond it, the oldest are dropped. A changed endpoint
+ * gets a new entry, so the rows of an entry stay valid.
  */
 const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 
@@ -91,7 +94,7 @@ export function isDark(entry: Entry | undefined): boolean {
   return card !== null && (leafOf(card).card.flags ?? []).includes("dark");
 }
 
-/** A note on every page that shows a record whose time was simulated. */
+/** Returns the note for every page that shows a record whose time was simulated; "" for other records. */
 export const simulatedNote = (simulated: boolean): unknown =>
   simulated
     ? html`<p class="note" role="note"><strong>Time in this record was simulated.</strong> A demonstration lived through days in
@@ -99,7 +102,7 @@ minutes. Sellers, payments and answers were real; the dates on them were not.</p
     : "";
 
 /**
- * The form for a url that a reader is about to pay, on the home page and the check page.
+ * Renders the form, on the home page and the check page, for a url that the reader is about to pay.
  * @param error why the url is not valid
  */
 const checkBox = (url: string, error?: string): unknown => html`<form method="get" action="/check" class="box">
@@ -108,7 +111,7 @@ placeholder="https://api.example.com/v1/sum"${error === undefined ? "" : html` a
 
 const DEFAULT_QUERY: MarketQuery = { page: 1, q: "", letter: null, kind: null, sort: "best" };
 
-/** Address of a page of the market; parameters with their default value are left out. */
+/** Returns the address of a page of the market; parameters with their default value are left out. */
 function hrefOf(marketQuery: Partial<MarketQuery>): string {
   const { page: n, q, letter, kind, sort } = { ...DEFAULT_QUERY, ...marketQuery };
   const query = new URLSearchParams();
@@ -230,7 +233,7 @@ ${simulatedNote(simulated)}${facts ? answerPart({ ...content, facts }) : ""}
   return page({ title: facts ? `Check: ${facts.band}` : "Check before you pay", body });
 }
 
-/** Endpoints of each class on the leaderboard. */
+/** Most endpoints of each class on the leaderboard. */
 const LEADERS_PER_CLASS = 10;
 
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {

@@ -13,7 +13,10 @@ const contentSecurityPolicy = (formAction: "'none'" | "'self'", scripts: readonl
     "frame-ancestors 'none'",
   ].join("; ");
 
-/** No script runs, nothing is loaded, and only this style sheet applies. Pages with a proof: {@link scriptHeaders}. */
+/**
+ * Policy of pages on which no script runs, nothing is loaded, and only our style sheet applies. Pages that prove a card
+ * use {@link scriptHeaders}.
+ */
 const PAGE_CSP = contentSecurityPolicy("'none'");
 
 export const PAGE_HEADERS: Record<string, string> = {
@@ -29,7 +32,10 @@ export const FORM_HEADERS: Record<string, string> = {
   "content-security-policy": contentSecurityPolicy("'self'"),
 };
 
-/** Headers for a page that runs these scripts alone, which may ask this host. @param scripts sources of CSP's script-src */
+/**
+ * Returns the headers for a page that runs only these scripts, which may send requests to this host.
+ * @param scripts sources of CSP's script-src
+ */
 export const scriptHeaders = (scripts: readonly string[]): Record<string, string> => ({
   ...PAGE_HEADERS,
   "content-security-policy": contentSecurityPolicy("'none'", scripts),
@@ -68,7 +74,7 @@ const FOOT_LINKS: readonly (readonly [string, string])[] = [
 const links = (list: typeof NAV): unknown =>
   html`<ul>${list.map(([href, name]) => html`<li><a href="${href}">${name}</a></li>`)}</ul>`;
 
-/** A whole page. `body` must be made by `html`, which escapes text. */
+/** Returns a whole page. `body` must be made by `html`, which escapes text. */
 export function page({ title, body, kind = "wide" }: Layout): string {
   return String(html`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -83,7 +89,7 @@ export function page({ title, body, kind = "wide" }: Layout): string {
 `);
 }
 
-/** A problem document as a page. */
+/** Returns a page that shows a problem document (RFC 9457). */
 export function errorPage(problem: Problem): string {
   const { status, title } = PROBLEMS[problem.code];
   return page({
@@ -94,6 +100,9 @@ export function errorPage(problem: Problem): string {
 
 const ESCAPES: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 
-/** Escapes text for use between tags and in quoted attributes. For rows by the hundred; elsewhere `html` escapes. */
+/**
+ * Escapes text for use between tags and in quoted attributes. Tables of many rows use it, since it is faster than
+ * `html`, which escapes everywhere else.
+ */
 export const escapeHtml = (text: string): string =>
   /[&<>"']/.test(text) ? text.replace(/[&<>"']/g, (char) => ESCAPES[char]!) : text;

@@ -5,18 +5,18 @@ import MarkdownIt, { type Token } from "markdown-it";
  * loaded, and a link leads to an http(s) address, to a place on this host or to another document, never to a script.
  */
 
-/** Anchor of a heading: `## Bad request` -> `bad-request`. */
+/** Returns the anchor of a heading: `## Bad request` -> `bad-request`. */
 const slug = (text: string): string =>
   text
     .toLowerCase()
     .replace(/[^a-z0-9]+/g, "-")
     .replace(/^-|-$/g, "");
 
-/** State of a rendering. */
+/** State while one document is rendered. */
 interface RenderState {
-  /** The last heading, which names the tables after it. */
+  /** Text of the last heading, by which the tables below it are named. */
   heading: string;
-  /** How often each anchor was given: the second one with a name gets a number. */
+  /** How often each anchor was used: from the second use on, a number is appended. */
   anchors: Map<string, number>;
 }
 
@@ -24,7 +24,7 @@ const DOC_LINK = /^(?:\.\/)?([a-z0-9-]+)\.md(?=#|$)/;
 const SCRIPT_LINK = /^(?:\.\/)?([a-z0-9-]+\.(?:mjs|py|go))$/;
 const LINK = /^(?:https?:\/\/[^\s"<>]+|\/(?!\/)[^\s"<>]*|#[^\s"<>]*)$/i;
 
-/** A link to `name.md`, as it is written for a checkout, leads to `/docs/name`. */
+/** Converts a link to `name.md`, as it works in a checkout, to `/docs/name`. */
 const toServedHref = (href: string): string => href.replace(DOC_LINK, "/docs/$1").replace(SCRIPT_LINK, "/docs/$1");
 
 const plainText = (inline: Token): string =>
@@ -71,20 +71,20 @@ rules.td_open = (tokens, at, _options, env) => {
   return `<td${id}${alignmentOf(tokens[at]!)}>`;
 };
 
-/** HTML of a document. */
+/** Returns a document as HTML. */
 export const renderMarkdown = (text: string): string =>
   markdown.render(text, { heading: "Table", anchors: new Map() } satisfies RenderState).trimEnd();
 
 const tokensOf = (text: string): Token[] => markdown.parse(text, {});
 
-/** The first heading of a document, as its title. */
+/** Returns the text of a document's first heading, its title. */
 export function titleOf(text: string): string {
   const tokens = tokensOf(text);
   const at = tokens.findIndex(({ type, tag }) => type === "heading_open" && tag === "h1");
   return at < 0 ? "Documentation" : plainText(tokens[at + 1]!);
 }
 
-/** First sentence of a document's first paragraph, without markup; at most 200 characters. */
+/** Returns the first sentence of a document's first paragraph, without markup; at most 200 characters. */
 export function leadOf(text: string): string {
   const tokens = tokensOf(text);
   const at = tokens.findIndex(({ type, level }) => type === "paragraph_open" && level === 0);

@@ -4,7 +4,7 @@ import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry } fr
 import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
 
-/** Endpoints on one page of the market. */
+/** Most endpoints on one page of the market. */
 export const ROWS_PER_PAGE = 100;
 
 /** Orders of the market, with the words of the form. */
@@ -16,7 +16,7 @@ export const SORTS = {
 } as const;
 export type Sort = keyof typeof SORTS;
 
-/** Bands, best first. Unrated endpoints come last: unknown is neither good nor bad. */
+/** Letters (grades), best first. Unrated endpoints come last: unknown is neither good nor bad. */
 export const ALL_BANDS: readonly Band[] = [...BANDS, "UNRATED"];
 
 export interface MarketQuery {
@@ -24,7 +24,7 @@ export interface MarketQuery {
   /** Part of an address or a description, or words to search for; "" for all. */
   q: string;
   letter: Band | null;
-  /** Class of the checker (`record/classes.ts`). */
+  /** Class of the endpoints (kind by the questions that they answer, see `record/classes.ts`); null for all. */
   kind: string | null;
   sort: Sort;
 }
@@ -32,8 +32,9 @@ export interface MarketQuery {
 export interface MarketPage {
   /** The endpoints of the page. */
   entries: readonly ListedEntry[];
-  /** Number of all endpoints found, and of their pages. */
+  /** Number of all endpoints that match. */
   total: number;
+  /** Number of pages that they fill, at least 1. */
   pageCount: number;
 }
 
@@ -63,8 +64,8 @@ interface Market {
 const hostText = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1] ?? "";
 
 /**
- * Markets by the published entries that they were made from, so that a new volatile table does not sort a hundred
- * thousand rows again.
+ * Cache of markets by the endpoint entries that they were made from. A new view with newer live figures has the same
+ * entries, so a hundred thousand rows are not sorted again for it.
  */
 const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
@@ -94,7 +95,7 @@ const byUrl = (a: Row, b: Row): number => byText(a.entry.listing.url, b.entry.li
 const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
-/** Number of paid calls that an endpoint lacks for a letter. Endpoints that lack none sort last. */
+/** Returns the number of paid calls that an endpoint still needs for a letter. Endpoints that need none sort last. */
 const callsToLetter = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
 
 const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
@@ -117,15 +118,15 @@ function containsText(row: Row, q: string): boolean {
   return row.searchText.includes(q);
 }
 
-/** Number of listed endpoints with each letter. */
+/** Returns the number of listed endpoints with each letter. */
 export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).letters;
 
-/** Number of listed endpoints of each class, the largest first. */
+/** Returns the number of listed endpoints of each class, the largest class first. */
 export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(view).classes;
 
 /**
- * The best endpoints with a letter of each class, at most `most`, and the number of those with a letter; in the order
- * of {@link classesOf}.
+ * Returns for each class, in the order of {@link classesOf}, the best endpoints with a letter, at most `limit`, and the
+ * number of all its endpoints with a letter.
  */
 export function leadersOf(view: View, limit: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
   const market = marketOf(view);
@@ -141,8 +142,8 @@ export function leadersOf(view: View, limit: number): Map<string, { leaders: Lis
 }
 
 /**
- * Returns the rows that match a text: those whose address or description contains it, since people type part of a host.
- * If no row of the market contains it, those that a search finds.
+ * Returns the rows whose address or description contains a text, since people type part of a host. If no row contains
+ * it, returns the rows that a search for its words finds.
  */
 async function rowsFor(view: View, rows: readonly Row[], q: string): Promise<readonly Row[]> {
   const lowerCaseText = q.toLowerCase();
@@ -153,8 +154,8 @@ async function rowsFor(view: View, rows: readonly Row[], q: string): Promise<rea
 }
 
 /**
- * Finds one page of the endpoints that match, in the order of the form. A query with a text reads every endpoint once
- * or twice.
+ * Finds one page of the endpoints that match, in the order that the form asks for. A query with a text examines every
+ * endpoint, and a second time if none contains the text literally.
  */
 export async function findIn(view: View, { page, q, letter, kind, sort }: MarketQuery): Promise<MarketPage> {
   const sorted = sortedBy(marketOf(view), sort);

@@ -21,10 +21,13 @@ const miniScale = stretchedScale(2, 118);
 const round = (value: number): number => Math.round(value * 10) / 10;
 const x = (value: number): number => round(pictureScale(value));
 
-/** Words for a component without a bound. Latency gets one only after enough timed spells of six hours. */
+/**
+ * Returns the words for a component without a bound. Latency gets a bound only after calls were timed in enough
+ * different periods of six hours.
+ */
 const unboundedWords = (name: ComponentName): string => (name === "latency_p95" ? "not bounded yet" : "not measured");
 
-/** A component in one phrase. */
+/** Describes a component in one phrase. */
 export const componentWords = (name: ComponentName, { point, lower, upper }: Component): string => {
   if (lower === null) return unboundedWords(name);
   const upperText = upper == null ? "" : `, at most ${formatFigure(upper)}`;
@@ -58,8 +61,8 @@ const scaleLabel = (value: number): unknown => {
 };
 
 /**
- * The six components on a scale from 0 to 1, stretched towards 1: a bar between the bounds, a dot for what the samples
- * showed.
+ * Draws the six components on a scale from 0 to 1, stretched towards 1: a bar between the bounds, a dot for the
+ * estimate.
  */
 export function componentPicture(components: Components): unknown {
   return html`<svg role="img" aria-labelledby="picture-title picture-desc" viewBox="0 0 ${WIDTH} ${COMPONENT_NAMES.length * ROW_HEIGHT + 14}">
@@ -68,7 +71,7 @@ ${COMPONENT_NAMES.map(([name, words], at) => componentBar(name, words, at, compo
 ${MARKS.map(scaleLabel)}</svg>`;
 }
 
-/** The picture in the size of a table's cell. Its figures are in the table below the market, as text. */
+/** Draws the components in the size of a table's cell. The figures are in the table below the market, as text. */
 export function miniComponentPicture(components: Components, cap: string): string {
   let bars = "";
   let lowerTicks = "";
@@ -85,7 +88,7 @@ export function miniComponentPicture(components: Components, cap: string): strin
   return `<svg class="mini" role="img" aria-labelledby="t${cap}" aria-details="figures" viewBox="0 0 120 47"><title id="t${cap}">${summary(components)}</title><path class="track" d="M2 4h116M2 12h116M2 20h116M2 28h116M2 36h116M2 44h116"/><path class="bound" stroke-width="4" d="${bars}"/><path class="tick" d="${lowerTicks}"/><path class="tick" stroke-width="3" d="${dots}"/></svg>`;
 }
 
-/** The figures as a table, for readers who do not see the picture or want all figures. */
+/** Renders the figures of the components as a table, for readers who do not see the picture or want all figures. */
 export const componentTable = (
   components: Components,
 ): unknown => html`<div class="scroll" tabindex="0" role="region" aria-label="Figures of the components">
@@ -100,7 +103,10 @@ export const componentTable = (
 )}</tbody></table></div>`;
 
 const PIP_SIZE = 12;
-/** Thirty squares, of which `progress` are filled. It repeats the number beside it, so screen readers skip it. */
+/**
+ * Draws thirty squares, one for each paid call that a letter needs, of which `progress` are filled. The number is
+ * beside the picture as text, so screen readers skip the picture.
+ */
 export const pips = (progress: number): unknown => {
   const square = (from: number, to: number): string =>
     Array.from(

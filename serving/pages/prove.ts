@@ -4,17 +4,18 @@ import type { ClientFile } from "../client-file.ts";
 import { page, scriptHeaders } from "./layout.ts";
 
 /**
- * The proof of a card in the reader's browser (serving/prove): a button of an endpoint's page, and a page that can be saved
- * and opened without a network. Pages without either run no script.
+ * The proof of a card (signed grade) in the reader's browser, by the module built from serving/prove: a button on an
+ * endpoint's page, and a page that can be saved and opened without a network. Other pages run no script.
  */
 
-/** Path of the module, and of the page that holds it. */
+/** Path of the module that proves a card. */
 export const PROVE_MODULE = "/prove.mjs";
+/** Path of the page that contains the module. */
 export const PROVE_PAGE = "/prove";
 
 /**
- * Shows the button, which is hidden where no script runs, and loads the module when it is pressed. The browser runs the
- * module only if it has the hash that the page names.
+ * Shows the button, which is hidden where no script runs, and loads the module when the button is pressed. The browser
+ * runs the module only if it has the hash that the page names.
  */
 const START_SCRIPT = `const start=document.getElementById("prove-start");start.hidden=false;
 start.addEventListener("click",()=>{start.disabled=true;const load=document.createElement("script");load.type="module";
@@ -25,13 +26,16 @@ const START_SCRIPT_HASH = `sha256-${createHash("sha256").update(START_SCRIPT).di
 
 const sizeText = ({ text }: ClientFile): string => `${Math.ceil(Buffer.byteLength(text) / 1024)} KiB`;
 
-/** Headers of an endpoint's page. @param base address of the service, for browsers that match no hash of a loaded script */
+/**
+ * Returns the headers of an endpoint's page.
+ * @param base address of the service, for browsers whose Content-Security-Policy does not match loaded scripts by hash
+ */
 export const endpointHeaders = (file: ClientFile | null, base: string): Record<string, string> =>
   file
     ? scriptHeaders([`'${START_SCRIPT_HASH}'`, `'${file.integrity}'`, `${new URL(base).origin}${PROVE_MODULE}`])
     : scriptHeaders([]);
 
-/** The button of an endpoint's page. @param cap the endpoint, which has a card */
+/** Renders the button on the page of an endpoint that has a card. @param cap id of the endpoint */
 export const provePart = (cap: string, file: ClientFile | null): unknown =>
   file
     ? html`<div class="proof" data-prove data-cap="${cap}"><p>A browser can prove the card of this page: keys, checkpoint, witnesses, its place in the log, its
@@ -43,10 +47,13 @@ signature, that the tree holds no newer one, and the letter from the published r
 <script type="module">${raw(START_SCRIPT)}</script></div>`
     : "";
 
-/** Headers of the page. */
+/** Returns the headers of {@link provePage}. */
 export const proveHeaders = (file: ClientFile): Record<string, string> => scriptHeaders([`'${file.integrity}'`]);
 
-/** The page: everything in one file, which proves saved files without a network. */
+/**
+ * Renders the page at {@link PROVE_PAGE}. It contains the module, so that a saved copy proves saved cards without a
+ * network.
+ */
 export const provePage = (file: ClientFile): string =>
   page({
     title: "Prove a card",

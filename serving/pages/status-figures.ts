@@ -4,7 +4,7 @@ import { readCorrections } from "../answers/corrections.ts";
 import { headlineOf, isListed } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 
-/** Figures about the service that need a pass over the whole market. */
+/** Figures about the service that need a pass over all endpoints. */
 export interface Figures {
   listedCount: number;
   letteredCount: number;
@@ -17,13 +17,13 @@ export interface Figures {
   /** Time of the newest card, unix ms. */
   newestCardMs: number | null;
   /**
-   * By class: the number of calls that were withdrawn recently because our own check was wrong, and the first time (RFC
-   * 3339).
+   * By class of endpoints: the number of calls that were withdrawn in the last {@link WITHDRAWN_DAYS} days because our
+   * own check was wrong, and the time of the first withdrawal (RFC 3339).
    */
   withdrawn: ReadonlyMap<string, { calls: number; since: string }>;
 }
 
-/** Withdrawals of a class are shown for this many days. */
+/** Number of days for which the status page shows a withdrawal. */
 export const WITHDRAWN_DAYS = 30;
 
 /** Least time between two passes over all endpoints, ms. */

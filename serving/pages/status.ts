@@ -7,7 +7,7 @@ import { page } from "./layout.ts";
 import { type Figures, WITHDRAWN_DAYS } from "./status-figures.ts";
 import { formatCount, formatTime, NONE } from "./words.ts";
 
-/** The process's own gauges that this page shows. */
+/** Names of the metrics (gauges) of this process that the page shows. */
 export const GAUGES = {
   low: "touchstone_wallets_low",
   missed: "touchstone_observe_blind_missed_seconds",
@@ -18,17 +18,20 @@ export const GAUGES = {
 export interface StatusContent {
   now: Date;
   simulated: boolean;
-  /** Time since the record was last read, by the steady clock, ms; null when it never was. */
+  /** Time since this server last read the record, by the monotonic clock, ms; null when it never did. */
   viewAgeMs: number | null;
-  /** When the witness last cosigned the tree head, or null. */
+  /** When the service's own witness last cosigned the head of the log's tree; null: never, or not known. */
   cosignedAt: Date | null;
   view: View;
   figures: Figures;
-  /** Number of urls that wait for a handshake, or null where this server does not know. */
+  /** Number of urls that wait for a handshake (free probe); null where this server does not know. */
   waitingUrls: number | null;
   /** Number of known orders by state; null where nothing is sold. */
   orders: ReadonlyMap<string, number> | null;
-  /** Gauges of this process by {@link GAUGES}, with those of roles that run in it. */
+  /**
+   * Values of the metrics in {@link GAUGES}, which are those of this process and of the roles of the service that run
+   * in it.
+   */
   gauges: Record<keyof typeof GAUGES, readonly GaugeValue[]>;
 }
 
@@ -44,7 +47,7 @@ interface ServicePart {
   maxAgeMs: number;
 }
 
-/** `40 s`, `12 min`, `5 h`, `3 days`: rounded down. */
+/** Formats an age, rounded down: `40 s`, `12 min`, `5 h`, `3 days`. */
 export function ageWords(ms: number): string {
   if (ms < 2 * MINUTE_MS) return `${Math.max(0, Math.floor(ms / 1000))} s`;
   if (ms < 2 * HOUR_MS) return `${Math.floor(ms / MINUTE_MS)} min`;
@@ -52,11 +55,11 @@ export function ageWords(ms: number): string {
   return `${Math.floor(ms / DAY_MS)} days`;
 }
 
-/** The parts that this server can see, in the order in which an observation passes through them. */
+/** Returns the parts of the service whose age this server knows, in the order in which an observation passes them. */
 function partsOf({ now, viewAgeMs, cosignedAt, view, figures }: StatusContent): ServicePart[] {
   const since = (at: number | null) => ({ newestAt: at, ageMs: at === null ? null : now.getTime() - at });
   const day = view.evidence.newestDay;
-  // A day's file is due when the day is closed.
+  // The age of the evidence counts from the end of the newest day that has a file.
   const evidence = day === null ? null : Date.parse(`${day}T00:00:00.000Z`) + DAY_MS;
   return [
     {
@@ -99,7 +102,10 @@ const partRow = (
 ): unknown => html`<tr><th scope="row">${part.name}</th><td>${part.says}</td><td>${formatTime(part.newestAt)}</td>
 <td class="n">${part.ageMs === null ? NONE : ageWords(part.ageMs)}</td><td class="n">${ageWords(part.maxAgeMs)}</td><td><strong>${stateWords(part)}</strong></td></tr>`;
 
-/** Orders by state in words, such as `12 settled, 3 released`, the most first. Nothing tells whose they are. */
+/**
+ * Returns the number of orders in each state, such as `12 settled, 3 released`, the most first. The text does not show
+ * whose orders they are.
+ */
 function ordersWords(orders: StatusContent["orders"]): string {
   if (orders === null) return "none are taken here";
   const sorted = [...orders].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
@@ -108,14 +114,17 @@ function ordersWords(orders: StatusContent["orders"]): string {
 
 const UNKNOWN = "not known to this server";
 
-/** Describes whether there is enough money to pay with. It does not tell in which wallets. */
+/** Returns how many balances of the service's wallets are low. The text does not show which wallets they are. */
 function walletWords({ gauges }: StatusContent): string {
   const [low] = gauges.low;
   if (!low) return UNKNOWN;
   return low.value === 0 ? "none is low" : `${formatCount(low.value, "balance")} ${low.value === 1 ? "is" : "are"} low`;
 }
 
-/** Describes whether the planned share of blind calls was reached today. */
+/**
+ * Describes whether the planned share of blind calls was reached today. A blind call is paid by a wallet that a seller
+ * cannot know to be the service's.
+ */
 function blindWords({ gauges, now }: StatusContent): string {
   const [missed] = gauges.missed;
   if (!missed) return UNKNOWN;
@@ -124,7 +133,10 @@ function blindWords({ gauges, now }: StatusContent): string {
     : "kept today, as far as this server knows";
 }
 
-/** A witness is late when its last cosignature is older than this, ms. A new checkpoint follows within ten minutes. */
+/**
+ * A witness is late when its last cosignature is older than this, ms. The log has a new checkpoint to cosign at least
+ * every ten minutes.
+ */
 const MAX_COSIGNATURE_AGE_MS = 15 * MINUTE_MS;
 
 /** Names the independent witnesses that are late. */
@@ -141,7 +153,10 @@ function witnessWords({ gauges, now }: StatusContent): string {
     .join("; ");
 }
 
-/** Names the classes whose questions were withdrawn as wrong, so that their calls do not count against any seller. */
+/**
+ * Names the classes of endpoints with calls that were withdrawn because our check was wrong, so that they do not count
+ * against any seller; and the classes in which no payee has passed today.
+ */
 function classWords({ figures: { withdrawn }, gauges }: StatusContent): unknown {
   const failing = gauges.failing.filter(({ value }) => value > 0);
   const lines = [

@@ -7,7 +7,7 @@ export const NONE = "–";
 
 export const bandWords = (band: Band): string => (band === "UNRATED" ? "unrated" : band);
 
-/** A class in words; `any` is the class of endpoints that no checker knows. */
+/** A class (kind of endpoints by the questions that they answer) in words; `any` is the class of all others. */
 export const classWords = (kind: string): string => (kind === "any" ? "everything else" : kind.replaceAll("_", " "));
 
 /** Renders a letter on its colour. The letter is text, so nothing depends on the colour alone. */
@@ -18,8 +18,8 @@ export const formatFigure = (value: number | null | undefined, decimals = 3): st
   value === null || value === undefined ? NONE : value.toFixed(decimals);
 
 /**
- * Composite and lower bounds, rounded down as in the sentence of the grade, so that they never look better than they
- * are.
+ * Formats a composite or a lower bound, rounded down as in the sentence that explains the grade, so that no figure
+ * looks better than it is.
  */
 export const formatRoundedDown = (value: number | null | undefined): string =>
   value === null || value === undefined ? NONE : (Math.floor(value * 1000 + 1e-6) / 1000).toFixed(3);
@@ -61,7 +61,8 @@ export const assetWords = (asset: string | null | undefined): string => (asset ?
 export const addressWords = (url: string): string => url.replace(/^https?:\/\//, "").replace(/\/$/, "");
 
 /**
- * The verdict of a `why` in one line: its first clause, without the letter. Of an UNRATED one the whole first sentence.
+ * Returns, in one line, the verdict of a `why`, the sentence that explains a grade: its first clause, without the
+ * letter; for UNRATED its whole first sentence.
  */
 export function verdictOf(why: string): string {
   const [, band, says] = /^([A-DF]|UNRATED): (.+?\.)(?: [A-Z]|$)/s.exec(why) ?? [];

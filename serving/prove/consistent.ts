@@ -2,14 +2,14 @@ import { edgeOf, TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { base64 } from "../client/bytes.ts";
 import { BadObject, type Get, nodeHash } from "./objects.ts";
 
-/** A tree of the log: its size, and its root in base64. */
+/** A tree of the log: its number of leaves, and its root hash in base64. */
 export interface TreeRoot {
   size: number;
   root: string;
 }
 
 const HASH_BYTES = 32;
-/** Hashes in a tile are 8 levels of the tree apart from those of the tile above. */
+/** Number of tree levels by which the hashes in a tile lie below the hashes in the tile above it. */
 const TILE_HEIGHT = 8;
 
 /** Thrown when a hash tile of the tree was not given. */
@@ -24,7 +24,10 @@ class Tiles {
     private readonly size: number,
   ) {}
 
-  /** Hash of the leaves [index * 2^level, (index + 1) * 2^level). @throws NotGiven, BadObject */
+  /**
+   * Returns the hash of the subtree over the leaves [index * 2^level, (index + 1) * 2^level).
+   * @throws NotGiven, BadObject
+   */
   async node(level: number, index: number): Promise<Uint8Array> {
     const [tileLevel, levelInTile] = [Math.floor(level / TILE_HEIGHT), level % TILE_HEIGHT];
     const first = index * 2 ** levelInTile;
@@ -48,7 +51,7 @@ class Tiles {
     return pending;
   }
 
-  /** Fetches a tile. If the partial tile is gone, reads the full tile that may have replaced it. */
+  /** Fetches a tile. The last tile of a level is partial; if it is gone, the full tile that replaced it is read. */
   async #fetch(key: string, width: number, full: string): Promise<Uint8Array> {
     const maxBytes = TILE_WIDTH * HASH_BYTES;
     const bytes = (await this.get(key, maxBytes)) ?? (key === full ? null : await this.get(full, maxBytes));
@@ -59,10 +62,11 @@ class Tiles {
 }
 
 /**
- * Does the newer tree begin with the leaves of the older one? The hashes of the older tree's subtrees, read from the tiles,
- * must lead to both roots (RFC 9162 section 2.1.4). Some tiles of each level are read.
+ * Does the newer tree begin with the leaves of the older one? The hashes of subtrees, read from the tiles, must lead to
+ * both roots (RFC 9162 section 2.1.4). Only a few tiles of each level are read.
  * @param older of at least one leaf, smaller than the newer
- * @returns null when it does; a sentence when tiles were not given @throws BadObject when it does not
+ * @returns null if it does; a text that says why, if tiles were not given
+ * @throws BadObject if it does not
  */
 export async function proveContinuation(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
   const tiles = new Tiles(get, newer.size);

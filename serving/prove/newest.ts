@@ -2,30 +2,32 @@ import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { base64, fromBase64 } from "../client/bytes.ts";
 import { BadObject, type Get, leafHash, nodeHash, type Progress, readBundleLeaves } from "./objects.ts";
 
-/** Most entry bundles that are read for one card: 16,384 leaves, some 25 MB. */
+/** Most entry bundles (files of 256 leaves of the log) that are read for one card: 16,384 leaves, some 25 MB. */
 const MAX_BUNDLES = 64;
 
-/** A card's place in the tree of a checkpoint that was proven. */
+/** Place of a card (signed grade) in the tree of a proven checkpoint. */
 export interface Place {
+  /** Position of the card's leaf (entry of the log), from 0. */
   index: number;
+  /** Number of leaves of the tree. */
   size: number;
   /** Root of the tree, base64. */
   root: string;
-  /** Inclusion proof of the card's leaf, base64. */
+  /** Inclusion proof of the card's leaf, hashes in base64. */
   proof: readonly string[];
 }
 
-/** What the tree holds behind a card's leaf. */
+/** What the tree contains after a card's leaf. */
 export interface LeavesBehind {
   leafCount: number;
   bundleCount: number;
-  /** The last leaf with a newer headline card of this endpoint; null: there is none. */
+  /** The last leaf with a newer headline card (the one that the service shows) of this endpoint; null: none. */
   newerLeaf: number | null;
-  /** Corrections, disputes and reinstatements of this endpoint behind the card. */
+  /** Number of corrections, disputes and reinstatements of this endpoint after the card. */
   correctionCount: number;
 }
 
-/** Left siblings of an inclusion proof, from the leaf up: the hashes of everything before the leaf. */
+/** Returns the left siblings in an inclusion proof, from the leaf up: the hashes of everything before the leaf. */
 function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
   const left: Uint8Array[] = [];
   let [at, last] = [BigInt(index), BigInt(size - 1)];
@@ -40,8 +42,8 @@ function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
 }
 
 /**
- * Computes the root of the tree from the hashes of its leaves from `index` to its end, and the hashes of the subtrees
- * before them. It is the proven root only if these are all the leaves behind the card.
+ * Computes the root hash of the tree from the hashes of its leaves from `index` to its end (`hashes`) and of the
+ * subtrees before them (`left`). The result is the proven root only if these are all leaves from the card's to the end.
  */
 async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readonly Uint8Array[]): Promise<Uint8Array> {
   const hashRange = async (start: number, end: number): Promise<Uint8Array> => {
@@ -56,8 +58,8 @@ async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readon
 }
 
 /**
- * Reads the leaves of entry bundle `n`; null when it was not given. If the partial bundle is gone, reads the full bundle
- * that may have replaced it.
+ * Reads the leaves of entry bundle `n`; null when it was not given. The last bundle of a tree is partial; if it is
+ * gone, the full bundle that replaced it is read.
  */
 async function readLeaves(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
   const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
@@ -76,9 +78,9 @@ interface LeafFacts {
 const CORRECTION_KINDS: readonly unknown[] = ["correction", "dispute", "reinstated"];
 
 /**
- * Reads every leaf from the card's to the end of the tree and proves that these are all: with the inclusion proof of the
- * card they lead to the root.
- * @returns a sentence where they are too many, or not given
+ * Reads every leaf from the card's to the end of the tree, and proves that none is missing: together with the inclusion
+ * proof of the card they lead to the root.
+ * @returns a text that says why, if the leaves are too many or were not given
  * @throws BadObject for leaves that are not those of the tree
  */
 export async function readLeavesBehind(

@@ -3,7 +3,7 @@ import { bestLetterReached, computeComposite, parseWeight } from "../../pipeline
 import { params } from "../../pipelines/3-grade/params.ts";
 import { BANDS, COMPONENTS, type ComponentName, type Letter } from "../../pipelines/record/vocabulary.ts";
 
-/** A card whose signature holds. Its members are as its signer wrote them. */
+/** A card (signed grade) whose signature is valid. Its members are as its signer wrote them. */
 export interface Card {
   [member: string]: unknown;
   capability_id: string;
@@ -18,7 +18,7 @@ export interface Card {
 
 /** Largest allowed difference of a bound from the one computed from the printed figures, which have six decimals. */
 const TOLERANCE = 1e-4;
-/** Most that calls of buyers may add to the weight of our own. */
+/** Largest factor by which calls that buyers published may raise the weight of the service's own calls. */
 const MAX_BUYERS_FACTOR = 1 + params.buyers.budget_share_of_own;
 
 const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
@@ -32,10 +32,16 @@ const FLAG_CAPS: Readonly<Record<string, string>> = {
   price_untested: params.price_untested_cap,
 };
 
-/** Components whose bound follows from point, W and deff; that of latency is a quantile. */
+/**
+ * Components whose bound follows from the point estimate, the weight of the samples (W) and their design effect (deff).
+ * The bound of latency is a quantile instead.
+ */
 const BOUNDED_COMPONENTS = COMPONENTS.filter((name) => name !== "latency_p95");
 
-/** The greatest lower bound that a component's own figures allow; null where it names no weight. */
+/**
+ * Returns the greatest lower bound that a component's own figures allow; null where the text of its method names no
+ * weight, or it has no point estimate.
+ */
 function greatestBound({ point, method }: { point: number | null; method: string }): number | null {
   const deff = Number(/;deff=(\d{1,9}(?:\.\d{1,6})?)/.exec(method)?.[1] ?? 1);
   const n = parseWeight({ method }) / deff;

@@ -2,22 +2,27 @@ import { Decompress } from "fzstd";
 import { bytesOf, hex, sha256 } from "../client/bytes.ts";
 
 /**
- * Reads an object of the public store by its key: from the service, or from a saved file. null: there is none.
- * @param maxBytes longest that is read @throws Error for a longer one, or when the service does not answer
+ * Reads an object of the service's public store by its key, from the service or from a saved file; null: there is none.
+ * @param maxBytes longest object that is read
+ * @throws Error for a longer one, or when the service does not answer
  */
 export type Get = (key: string, maxBytes: number) => Promise<Uint8Array | null>;
 
 /** Called with the number of objects of a step that were read so far, and the number of all. */
 export type Progress = (done: number, of: number, what: string) => void;
 
-/** An object that is not what the record says, or not of its form. */
+/** Thrown for an object whose hash is not the expected one, or whose form is wrong. */
 export class BadObject extends Error {}
 
-/** Longest packed and unpacked evidence file that is read, bytes: a browser holds one at a time. */
+/** Longest packed evidence file that is read, bytes. A browser holds one at a time. */
 const MAX_PACKED_BYTES = 16 * 1024 * 1024;
+/** Longest unpacked evidence file that is read, bytes. */
 const MAX_UNPACKED_BYTES = 128 * 1024 * 1024;
 
-/** Unpacks a zstd frame (RFC 8878). @throws BadObject for what is none, or is longer than {@link MAX_UNPACKED_BYTES} */
+/**
+ * Unpacks a zstd frame (RFC 8878).
+ * @throws BadObject for other bytes, or for a frame that unpacks to more than {@link MAX_UNPACKED_BYTES}
+ */
 function unpack(key: string, packed: Uint8Array): Uint8Array {
   const parts: Uint8Array[] = [];
   let length = 0;
@@ -42,9 +47,10 @@ function unpack(key: string, packed: Uint8Array): Uint8Array {
 }
 
 /**
- * Returns the lines of one evidence file that hold a text. The file's key has the beginning of the hash of its unpacked
- * bytes (docs/evidence.md).
- * @returns null where there is no such file @throws BadObject
+ * Returns the lines of one evidence file that contain a text. The file's key must contain the first 16 hex digits of
+ * the SHA-256 of the unpacked file (docs/evidence.md).
+ * @returns null when there is no such file
+ * @throws BadObject
  */
 export async function readEvidenceLines(get: Get, key: string, text: string): Promise<string[] | null> {
   const hashInKey = /^evidence\/\d{4}-\d\d-\d\d\/\d{1,2}\.([0-9a-f]{16})\.ndjson\.zst$/.exec(key)?.[1];
@@ -60,10 +66,16 @@ export async function readEvidenceLines(get: Get, key: string, text: string): Pr
     .filter((line) => line.includes(text));
 }
 
-/** Longest entry bundle: 256 leaves of at most 65,535 bytes, each behind its length. */
+/**
+ * Longest entry bundle (file of leaves of the log), bytes: 256 leaves of at most 65,535 bytes, each after two bytes
+ * with its length.
+ */
 const MAX_BUNDLE_BYTES = 256 * 65_537;
 
-/** The leaves of an entry bundle (c2sp.org/tlog-tiles, Log Entries). @returns null where there is none @throws BadObject */
+/**
+ * Returns the leaves of an entry bundle (c2sp.org/tlog-tiles, Log Entries); null when there is none.
+ * @throws BadObject
+ */
 export async function readBundleLeaves(get: Get, key: string): Promise<Uint8Array[] | null> {
   const bytes = await get(key, MAX_BUNDLE_BYTES);
   if (!bytes) return null;
@@ -78,7 +90,7 @@ export async function readBundleLeaves(get: Get, key: string): Promise<Uint8Arra
   return leaves;
 }
 
-/** The object in a JSON text. @throws BadObject */
+/** Parses a JSON text that must be an object. @throws BadObject */
 export function objectOf(key: string, bytes: Uint8Array): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
@@ -89,7 +101,8 @@ export function objectOf(key: string, bytes: Uint8Array): Record<string, unknown
   throw new BadObject(`${key} is no JSON object`);
 }
 
-/** Hash of a leaf, and of two subtrees (RFC 6962 section 2.1). */
+/** Returns the hash of a leaf (RFC 6962 section 2.1). */
 export const leafHash = (leaf: Uint8Array | string): Promise<Uint8Array> =>
   sha256([0], typeof leaf === "string" ? bytesOf(leaf) : leaf);
+/** Returns the hash of the subtree above two subtrees (RFC 6962 section 2.1). */
 export const nodeHash = (left: Uint8Array, right: Uint8Array): Promise<Uint8Array> => sha256([1], left, right);

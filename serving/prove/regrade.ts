@@ -11,31 +11,38 @@ import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { bytesOf, hex, sha256 } from "../client/bytes.ts";
 import type { Card } from "./numbers.ts";
 
-/** The members of a proven grade leaf that regrading reads. */
+/** The members of a proven leaf (log entry) with a card (signed grade) that regrading reads. */
 export interface GradeLeaf {
   why: string;
   raw_band: string;
   headline: boolean;
+  /**
+   * Offset of the next record of each topic of the log when the card was computed, and the SHA-256 hash (hex) of the
+   * rows that the card was computed from.
+   */
   inputs: { positions: Record<string, number>; digest: string };
   card: Card;
 }
 
-/** The result of making a card again from its rows. */
+/** The result of computing a card again from its rows. */
 export interface RegradeResult {
   rowCount: number;
-  /** The letter that the rows give, before the hold. */
+  /** The letter (grade) that the rows give, before the hold: a published letter rises only after 14 clean days. */
   rawLetter: string;
-  /** Number of members that are equal to the published ones. */
+  /** Number of members of the card that are equal to the published ones. */
   equalMembers: number;
-  /** Members that differ from the published ones, in words. */
+  /** Members of the card that differ from the published ones, in words. */
   differs: string[];
-  /** What these rows alone do not decide. */
+  /** What these rows alone do not decide about the card, in words. */
   undecided: string[];
 }
 
-/** Members that are added when a card is signed. */
+/** Members that are added to a card when it is signed. */
 const SIGNING_MEMBERS: readonly string[] = ["signature", "signing_key_id", "canonicalization"];
-/** Flags that other endpoints, older disputes or older letters decide. */
+/**
+ * Flags that do not follow from the card's rows, but from other endpoints, disputes or older letters, with the words
+ * for {@link RegradeResult.undecided}.
+ */
 const OPEN_FLAGS: Readonly<Record<string, string>> = {
   payee_took_the_money: "the flags of related parties",
   domain_took_the_money: "the flags of related parties",
@@ -46,10 +53,11 @@ const OPEN_FLAGS: Readonly<Record<string, string>> = {
 const shortJson = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, 160));
 
 /**
- * Makes a card again from the rows of its endpoint, with the code that the service itself grades with. The rows are
+ * Computes a card again from the rows of its endpoint, with the code with which the service itself grades. The rows are
  * authentic if their hash is the digest in the card's leaf, whoever sent them.
  * @param lines lines of the evidence files that name the endpoint
- * @returns a sentence where the rows are not those that the card was made from @throws Error for lines of another form
+ * @returns a text that says so, if the rows are not those that the card was computed from
+ * @throws Error for lines of another form
  */
 export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<RegradeResult | string> {
   const { card, inputs } = leaf;

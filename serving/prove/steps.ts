@@ -12,13 +12,15 @@ import { type Get, objectOf, type Progress, readEvidenceLines } from "./objects.
 import { type GradeLeaf, regrade } from "./regrade.ts";
 
 /**
- * Proves one card step by step, in a browser or anywhere else with WebCrypto. Nothing that the service says about itself is
- * taken as true: each step tells what it shows, what contradicts it, or why nothing is shown here.
+ * Proves one card (signed grade of an endpoint) step by step, in a browser or anywhere else with WebCrypto. Nothing
+ * that the service states about itself is taken as true: each step reports what it proves, what contradicts the card,
+ * or why it proves nothing here.
  */
 
-/** What a card bundle holds (docs/card-bundle.md), unproven. */
+/** A card bundle (docs/card-bundle.md) that is not verified yet: a card, and the proof that the log contains it. */
 export interface Bundle {
   capability_id: string;
+  /** Position in the log of the leaf (entry) with the card. */
   index: number;
   leaf: string;
   proof: string[];
@@ -26,17 +28,19 @@ export interface Bundle {
   keys: Jwks;
 }
 
-/** Answer of GET /v1/trust/{id}/proof, unproven. A saved card bundle is one without evidence. */
+/** Answer of GET /v1/trust/{id}/proof, not verified yet. A saved card bundle is used as one without evidence. */
 export interface CardProof {
   capability_id: string;
   bundle: Bundle;
+  /** The newest card whose evidence is published; null: none. */
   graded: Bundle | null;
   evidence: { day: string; key: string }[];
 }
 
-/** `failed`: it does not hold. `open`: not shown here, for the reason that is given. */
+/** State of a step. `shown`: proven. `failed`: contradicted. `open`: neither, for the reason that is given. */
 export type Outcome = "running" | "shown" | "failed" | "open";
 
+/** The steps in their order, each with its title. */
 export const STEPS = {
   keys: "Keys follow from each other",
   checkpoint: "Checkpoint is signed by the log",
@@ -52,20 +56,20 @@ export const STEPS = {
 export type StepId = keyof typeof STEPS;
 
 export interface ProveOptions {
-  /** The endpoint that is meant. */
+  /** Id of the endpoint whose card is to be proven. */
   cap: string;
   /** The reader's witness policy; null: they have none. */
   policy: string | null;
-  /** Oldest cosignature that is accepted, seconds. */
+  /** Largest age of the witnesses' cosignatures that is accepted, seconds. */
   maxAge_s: number;
   /** The reader's clock, unix ms. */
   now_ms: number;
   get: Get;
-  /** Letter and sentence that a page shows beside the proof; null: no page shows any. */
+  /** Letter and sentence that the page shows beside the proof; null: there is no such page. */
   shown: { letter: string; sentence: string } | null;
-  /** The newest checkpoint of this log that was proven here before; null: none. */
+  /** Returns the tree of the newest checkpoint of this log that was proven in this browser before; null: none. */
   seenOf: (origin: string) => TreeRoot | null;
-  /** Told once or more for each step, the last time with its outcome. */
+  /** Called once or more for each step, the last time with the step's outcome. */
   tell: (step: StepId, outcome: Outcome, says: string) => void;
 }
 
@@ -73,6 +77,7 @@ export interface Proven {
   card: Card;
   why: string;
   origin: string;
+  /** Tree of the proven checkpoint, which {@link ProveOptions.seenOf} returns in later proofs. */
   seen: TreeRoot;
 }
 
@@ -86,14 +91,14 @@ const plural = (n: number, one: string, many = `${one}s`): string =>
   `${n.toLocaleString("en-US")} ${n === 1 ? one : many}`;
 const leavesOf = (n: number): string => plural(n, "leaf", "leaves");
 
-/** A verifier key (c2sp.org/signed-note). @param type 1 of a log, 4 of a witness */
+/** Returns a verifier key (c2sp.org/signed-note). @param type key type: 1 for a log, 4 for a witness */
 async function vkeyOf(name: string, { x }: Pick<PublicJwk, "x">, type: number): Promise<string> {
   const key = fromBase64url(String(x)) ?? new Uint8Array();
   const id = hex(await sha256(bytesOf(`${name}\n`), [type], key)).slice(0, 8);
   return `${name}+${id}+${base64(Uint8Array.of(type, ...key))}`;
 }
 
-/** The policy of a reader without one: the keys that the service itself shows, for its log and its own witness. */
+/** Returns the policy for a reader who has none: it accepts the log and witness keys that the service itself shows. */
 async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
   const origin = String(checkpoint).split("\n", 1)[0]!;
   const all = Array.isArray(keys?.keys) ? keys.keys.slice(0, 64) : [];
@@ -109,8 +114,10 @@ async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
 }
 
 /**
- * Verifies each keys document by the one before, from the first.
- * @returns what they show, or a sentence why they could not be read @throws Error for a document that does not hold
+ * Verifies the service's keys documents from the first: each must name the hash of the one before and be signed under
+ * its keys, and the newest must contain the keys of the bundle.
+ * @returns `says` with what is proven, or a plain text that explains why the documents could not be read
+ * @throws Error for an invalid document
  */
 async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{ says: string } | string> {
   const hint = await get("hint/keys.json", MAX_KEYS_BYTES);
@@ -145,7 +152,11 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
   };
 }
 
-/** Checks that the tree continues one that was proven before. @returns outcome and sentence @throws BadObject for a fork */
+/**
+ * Checks that the checkpoint's tree `now` continues the tree `seen` that this browser proved before.
+ * @returns outcome and sentence
+ * @throws BadObject for a fork
+ */
 async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
   if (!seen || !(seen.size > 0)) {
     return ["open", "this browser has proven no checkpoint of this log before; it remembers this one"];
@@ -165,7 +176,7 @@ async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Prom
   ];
 }
 
-/** Checks that the page shows the proven card. @returns outcome and sentence */
+/** Checks that the page shows the letter and the sentence of the proven card. @returns outcome and sentence */
 function pageStep(shown: ProveOptions["shown"], card: Card, why: string): [Outcome, string] {
   if (!shown) return ["open", "no page is compared here"];
   if (shown.letter.toUpperCase() === "UNRATED" && card.band !== "UNRATED") {
@@ -183,6 +194,7 @@ function pageStep(shown: ProveOptions["shown"], card: Card, why: string): [Outco
   return ["shown", `letter ${card.band} and its sentence are those of the proven leaf`];
 }
 
+/** Computes the newest card whose evidence is published again from its evidence files. @returns outcome and sentence */
 async function evidenceStep(
   { graded, evidence }: CardProof,
   main: { leaf: GradeLeaf; index: number },
@@ -219,8 +231,8 @@ async function evidenceStep(
 }
 
 /**
- * Proves a card. Each step is told as it ends; a step that fails does not keep later ones from being looked at, except
- * those that rest on it.
+ * Proves a card, and reports each step as it ends. After a failed step the later ones are still tried, except those
+ * that depend on it.
  * @returns the proven card; null when it is not proven
  */
 export async function proveCard(proof: CardProof, options: ProveOptions): Promise<Proven | null> {
@@ -327,10 +339,10 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   return { card, why: leaf.why, origin: proven.origin, seen };
 }
 
-/** The object of a proven leaf. */
+/** Parses a proven leaf. */
 const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
-/** Returns outcome and sentence for each part of a proof, as they are if the part holds. */
+/** Returns outcome and sentence for each part of a proof, as they are reported if the part is valid. */
 function partOutcomes(
   proven: ProvenCard | NotProven,
   { checkpoint, index }: Bundle,

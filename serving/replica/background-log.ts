@@ -30,8 +30,9 @@ const refuse = async (): Promise<never> => {
  */
 export const NO_LOG: ServingLog = { id: "", partitions: 1, append: refuse, read: refuse, bounds: refuse };
 
-/** Pause before opening is retried, ms; it doubles up to the maximum. */
+/** First pause before opening is tried again, ms; each further pause is twice as long. */
 const FIRST_PAUSE_MS = 500;
+/** Longest pause before opening is tried again, ms. */
 const MAX_PAUSE_MS = 30_000;
 
 /**
@@ -52,12 +53,12 @@ export class BackgroundLog implements ServingLog {
     this.#opening = this.#openInBackground();
   }
 
-  /** @throws LogDown while it is not open */
+  /** @throws LogDown while the log is not open */
   get id(): string {
     return this.#requireLog().id;
   }
 
-  /** @throws LogDown while it is not open */
+  /** @throws LogDown while the log is not open */
   get partitions(): number {
     return this.#requireLog().partitions;
   }

@@ -12,15 +12,16 @@ export interface LiveBounds {
   maxBytes: number;
   /** Most bytes of all cached objects. */
   cacheBytes: number;
-  /** How long `live/view.json` is served from the cache, ms of the steady counter. */
+  /** How long `live/view.json` is served from the cache, ms. */
   viewTtlMs: number;
 }
 
 const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, cacheBytes: 384 * 1024 * 1024, viewTtlMs: 1_000 };
 
 /**
- * Reads objects below `live/` from a replica's source. Mirrors do not copy them, since no proof covers them. Their keys are
- * never reused, so all but the view stay valid in the cache. Concurrent requests for one key share a read.
+ * Reads objects below `live/` from a replica's source. Mirrors do not copy them, since no proof covers them. Their
+ * keys are never reused, so all but `live/view.json`, which is replaced, stay valid in the cache. Concurrent requests
+ * for one key share a read.
  */
 export class LiveObjects {
   readonly #cached = new Map<string, StoredObject>();
@@ -71,7 +72,9 @@ export class LiveObjects {
   }
 }
 
-/** Returns a replica's read-only public store: proven objects from its disk, objects below `live/` from the source. */
+/**
+ * Returns a replica's read-only public store: verified objects from its disk, objects below `live/` from the source.
+ */
 export function replicaStore(proven: ReadStore, live: Pick<LiveObjects, "get">): ReadStore {
   const isLive = (key: string): boolean => key.startsWith("live/");
   return {

@@ -16,12 +16,15 @@ import { type GivenKeys, trustOfPins } from "../../pipelines/published/trust.ts"
 
 export interface ProvenTreeParts {
   source: Source;
-  /** Folder of the mirror: `public`, `state` and the lock of the keeper. Processes of one machine may share it. */
+  /**
+   * Folder of the mirror: the objects in `public`, the mirror's own state in `state`, and the lock of the keeper (the
+   * process that updates the mirror). Processes of one machine may share the folder.
+   */
   dir: string;
   /** Name of the log that this replica must answer from. */
   origin: string;
   keys: GivenKeys;
-  /** Oldest cosignature that is followed, seconds; by default any. */
+  /** Largest age of a checkpoint's newest cosignature, seconds; by default any. */
   maxAge?: number | undefined;
   clock: Clock;
   logger: Logger;
@@ -29,8 +32,9 @@ export interface ProvenTreeParts {
 }
 
 /**
- * The published tree of a replica, a mirror on its own disk. Among processes that share the folder one is the keeper, which
- * copies and proves; when it dies, another becomes the keeper at its next run. All of them read the proven snapshot only.
+ * The published tree of a replica: a mirror on its own disk. Among processes that share the folder one is the keeper,
+ * which copies the source and verifies it; when it dies, another becomes the keeper at its next run. All of them read
+ * only the verified snapshot.
  */
 export class ProvenTree {
   #jwks: Jwks | null = null;
@@ -52,14 +56,15 @@ export class ProvenTree {
     return new ProvenTree(parts, store, stateStore, openProcessLock(join(parts.dir, "keeper.sqlite")));
   }
 
-  /** The keys document of the newest proven snapshot, or null before the first. */
+  /** The keys document of the newest verified snapshot, or null before the first. */
   get jwks(): Jwks | null {
     return this.#jwks;
   }
 
   /**
-   * Brings the mirror up to date if this process is the keeper. @returns null when another process is
-   * @throws what `mirrorOnce` throws; the snapshot stays as it was
+   * Brings the mirror up to date if this process is the keeper.
+   * @returns null when another process is the keeper
+   * @throws errors of `mirrorOnce`; the snapshot does not change
    */
   async follow(): Promise<MirrorSummary | null> {
     const { source, keys, maxAge, clock, logger, metrics } = this.parts;
@@ -75,9 +80,9 @@ export class ProvenTree {
   }
 
   /**
-   * Returns the newest proven snapshot, or null before the first. The first call returns the snapshot on disk even when the
-   * source fails; later calls throw the source's failure, so that readiness shows it.
-   * @throws Failure `usage` for a mirror of another log, and what `follow` and `PublishedTree` throw
+   * Returns the newest verified snapshot, or null before the first. The first call returns the snapshot on disk even
+   * when the source fails; later calls throw the source's failure, so that /readyz reports it.
+   * @throws Failure `usage` for a mirror of another log, and errors of `follow` and `PublishedTree`
    */
   async newest(): Promise<Snapshot | null> {
     const failure = await this.follow().then(

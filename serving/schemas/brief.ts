@@ -15,7 +15,10 @@ export const BriefRequest = z
       .trim()
       .min(QUESTION_LENGTH.min, LENGTH_MESSAGE)
       .max(QUESTION_LENGTH.max, LENGTH_MESSAGE),
-    /** Addresses to read; without any, the question is asked of this service's record, of a search or of its pages. */
+    /**
+     * Addresses to read. Without any, the question is answered from this service's record, from a web search or from
+     * its documentation.
+     */
     urls: z
       .array(FetchedUrl, { error: "must be a list of urls" })
       .min(1, "must not be empty: leave it out")
@@ -30,12 +33,13 @@ export const BriefRequest = z
   });
 export type BriefRequest = z.infer<typeof BriefRequest>;
 
+/** The place of a text in a source. */
 const Cites = z.strictObject({
   url: z.string(),
   sha256: Sha256Hex,
   /**
-   * Where the text begins, in UTF-16 code units: in the text that docs/extract returns for these bytes and this part; of a
-   * leaf or an answer of this service, in the bytes themselves.
+   * Offset at which the text begins, in UTF-16 code units: in the text that POST /v1/docs/extract returns for these
+   * bytes and this part; in a leaf or an answer of this service, in its own text.
    */
   offset: z.int().min(0),
 });
@@ -44,7 +48,10 @@ const Cites = z.strictObject({
 const Quotation = z.strictObject({ text: z.string(), ...Cites.shape });
 const Sentence = z.strictObject({ text: z.string(), cites: Cites });
 
-/** A statement of sources: one of their sentences; for the record, one of ours whose figures are in the quotations. */
+/**
+ * A statement that sources support: one of their sentences; if the source is the record, a sentence of this service
+ * whose figures are in the quotations.
+ */
 const Claim = z.strictObject({ text: z.string(), quotations: z.array(Quotation).min(1) });
 
 /** Sources that contradict each other, judged by their words and figures. */
@@ -57,8 +64,8 @@ const ReadSource = z.strictObject({
   fetched_at: z.string(),
   title: z.string().nullable(),
   /**
-   * A document; or `leaf`: the first line at the address, a leaf of the log, which never changes; or `answer`: what this
-   * service answered there at that moment.
+   * Kind of the document; or `leaf`: the source is the first line at the address, a leaf (entry) of the service's log,
+   * which never changes; or `answer`: what this service answered at the address at that moment.
    */
   kind: z.enum([...Extracted.shape.kind.options, "leaf", "answer"]),
   part: z.enum(["whole", "main"]),
@@ -74,7 +81,9 @@ const UnreadSource = z.strictObject({ read: z.literal(false), url: z.string(), s
 export const BriefAnswer = z.strictObject({
   schema: z.literal("svc.brief.v1"),
   question: z.string(),
-  /** What was read: the addresses of the request; this service's record; what a search found; or this service's pages. */
+  /**
+   * What was read: the addresses of the request, this service's record, a web search, or this service's documentation.
+   */
   asked_of: z.strictObject({ what: z.enum(["urls", "record", "search", "corpus"]), says: z.string() }),
   summariser: z.strictObject({ name: z.string(), says: z.string() }),
   /** Best first. */
@@ -84,10 +93,10 @@ export const BriefAnswer = z.strictObject({
   disagreements: z.array(Disagreement),
   /** Parts of the question that no source answers, one sentence each. */
   not_found: z.array(z.string()),
-  /** Number of claims and disagreements of the summariser that were left out, since no source contains them. */
+  /** Number of claims and disagreements of the summariser that were left out since no source contains them. */
   not_quoted: z.int().min(0),
   sources: z.array(z.discriminatedUnion("read", [ReadSource, UnreadSource])),
-  /** All of this as one page of Markdown. */
+  /** The whole answer as one page of Markdown. */
   markdown: z.string(),
   answered_at: z.string(),
 });

@@ -14,12 +14,12 @@ import {
   URL_OR_ID_MESSAGE,
 } from "./common.ts";
 
-/** Length of the url parameter as it is sent (interface, Limits). */
+/** Shortest and longest url in a request, characters (interface, Limits). */
 export const URL_LENGTH = { min: 8, max: 2048 } as const;
 
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 
-/** Query of GET /v1/check. `url` may also be a capability id, since `asked` is "url or id as asked". */
+/** Query of GET /v1/check. `url` may also be a capability id, the id of an endpoint. */
 export const CheckQuery = z.object({
   url: z
     .string(ONE_TEXT)
@@ -36,10 +36,10 @@ export const CheckQuery = z.object({
 });
 export type CheckQuery = z.infer<typeof CheckQuery>;
 
-/** What the newest 402 asked. */
+/** What the newest 402 of an endpoint asked. */
 export const Advertised = z.strictObject({ amount: Money, asset: z.string(), networks: z.array(z.string()) });
 
-/** What free handshakes saw. */
+/** What free handshakes (requests of the service without a payment) saw of an endpoint. */
 export const Observed = z.strictObject({
   probes: z.int().min(0),
   answered: z.int().min(0),
@@ -85,10 +85,13 @@ export type Buy = z.infer<typeof Buy>;
 /** The check answer before it is dated and signed. */
 export const CheckFacts = z.strictObject({
   band: Band,
+  /** How deep the verification went: liveness, delivery or outcome; null without a grade. */
   tier: Tier.nullable(),
+  /** Weighted sum of the lower bounds of the components; null without a grade. */
   composite: z.number().nullable(),
   why: z.string(),
   asked: z.string(),
+  /** How the url was found in the record. */
   matched: Matched,
   defects: z.array(Defect),
   capabilityId: CapId.optional(),

@@ -21,8 +21,8 @@ export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{2
 export const URL_OR_ID_MESSAGE = "must be an http or https url, or a capability id";
 
 /**
- * Describes in a JSON Schema which values refinements refuse: the value must match none of these schemas. `not` is used
- * because client generators make a type of their own from other keywords for a choice.
+ * Returns a JSON Schema that states which values the refinements of a zod schema refuse: a value must match none of the
+ * given schemas. It uses `not`, because client generators make additional types from the other keywords for a choice.
  */
 export const refusalSchema = (first: object, ...more: object[]) => ({
   not: more.length === 0 ? first : { anyOf: [first, ...more] },
@@ -37,7 +37,10 @@ export const forbidsAll = (...names: string[]) => ({
   not: names.length === 1 ? requiresAll(...names) : { anyOf: names.map((name) => requiresAll(name)) },
 });
 
-/** Creates the schema of a whole number in a query, in digits, given once. @param defaultValue value when it is absent */
+/**
+ * Creates the schema of a query parameter that is a whole number, in digits, and given once.
+ * @param defaultValue value when it is absent
+ */
 export const wholeNumber = (min: number, max: number, defaultValue: number) => {
   const error = `must be a whole number from ${min} to ${max}, given once`;
   const parseDigits = (text: unknown) =>
@@ -46,15 +49,18 @@ export const wholeNumber = (min: number, max: number, defaultValue: number) => {
   return number.default(defaultValue).meta({ default: defaultValue });
 };
 
-/** Vocabularies and small shapes of the interface, shared by the answers. */
+/** Letter (grade) of an endpoint, best first; UNRATED means unknown. */
 export const Band = z.enum([...BANDS, "UNRATED"]);
+/** How deep the verification of an endpoint went: liveness, delivery or outcome. */
 export const Tier = z.enum(TIERS);
+/** How a url was found in the record. */
 export const Matched = z.enum(MATCHED);
 export const Protocol = z.enum(PROTOCOLS);
 
-/** Interface, "money": one or more digits, a dot, one to six digits. */
+/** An amount of money (interface, "money"): one or more digits, a dot, one to six digits. */
 export const Money = z.string().regex(/^\d+\.\d{1,6}$/);
 
+/** Capability id: the id of an endpoint. */
 export const CapId = z
   .string()
   .regex(
@@ -62,7 +68,7 @@ export const CapId = z
     "not a capability id: cap_ and 26 characters of 0-9 and A-Z without I, L, O, U",
   );
 
-/** An error in a listing or its 402. */
+/** An error in an endpoint's listing or 402. */
 export const Defect = z.strictObject({
   defect: z.string(),
   says: z.string(),

@@ -5,7 +5,7 @@ import { forbidsAll, refusalSchema, requiresAll } from "./common.ts";
 
 /** Most matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
-/** Most names in one question, each at the price of one (docs/companies-lookup.md). */
+/** Most names in one question, each at the price of one question (docs/companies-lookup.md). */
 export const MAX_NAMES = 50;
 
 const boundedText = (maxLength: number) =>
@@ -23,10 +23,13 @@ const Lei = boundedText(40)
   });
 
 const HOST_PATTERN = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}\.?(?:[:/].*)?$/i;
-/** Score that the best match has at least, unless the question names another. */
+/** Least score of the best match for which there is an answer, unless the question names another. */
 export const DEFAULT_CERTAINTY = 0.8;
 const MIN_CERTAINTY = 0.5;
-/** Returns a key that is equal for names that a reader takes for one; such names would be paid twice. */
+/**
+ * Returns a key that is equal for names that a reader takes for the same. A question must not have two such names,
+ * since each is paid for.
+ */
 const nameKey = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
 
 const Names = z
@@ -47,16 +50,16 @@ const Names = z
 const CERTAINTY_MESSAGE = `must be a number from ${MIN_CERTAINTY} to 1`;
 const LIMIT_MESSAGE = `must be a whole number from 1 to ${MAX_MATCHES}`;
 
-/** What one company is looked for by. */
+/** Members of a question by which one company is looked for. */
 const ONE_COMPANY = ["name", "domain", "lei", "register_number"] as const;
 
 /**
- * Body of POST /v1/companies/lookup. Companies that match any of lei, register_number, domain and name are returned; or each of
- * `names` is looked for alone, at the price of one question each.
+ * Body of POST /v1/companies/lookup. Companies that match any of lei, register_number, domain and name are returned; or
+ * companies for each of `names`, at the price of one question for each name.
  */
 export const CompaniesQuestion = z
   .strictObject({
-    /** ISO 17442; its check digits are checked. */
+    /** Legal entity identifier (ISO 17442); its check digits are verified. */
     lei: Lei.optional(),
     /** Number in a business register, as it is written: signs and leading zeros make no difference. */
     register_number: boundedText(64).optional(),
@@ -65,22 +68,23 @@ export const CompaniesQuestion = z
       .toUpperCase()
       .regex(/^RA[0-9]{6}$/, "must be a code of GLEIF's list of registration authorities: RA and six digits")
       .optional(),
-    /** A host name, or a url of it. */
+    /** A host name, or a url with it. */
     domain: boundedText(300)
       .regex(HOST_PATTERN, "must be a host name such as example.com, in its ASCII form")
       .optional(),
     name: boundedText(300).optional(),
     names: Names.optional(),
     /**
-     * ISO 3166-1 alpha-2, of jurisdiction, legal address or headquarters. It does not limit matches by LEI or domain.
+     * ISO 3166-1 alpha-2 code of the company's jurisdiction, legal address or headquarters. It does not limit matches
+     * by LEI or domain.
      */
     country: boundedText(2)
       .toUpperCase()
       .regex(/^[A-Z]{2}$/, "must be two letters (ISO 3166-1)")
       .optional(),
     /**
-     * Least score of the best match, {@link MIN_CERTAINTY} to 1 (default {@link DEFAULT_CERTAINTY}). If no match has it, there
-     * is no answer, and nothing is charged.
+     * Least score of the best match, {@link MIN_CERTAINTY} to 1 (default {@link DEFAULT_CERTAINTY}). If no match has
+     * that score, there is no answer, and nothing is charged.
      */
     certainty: z
       .number({ error: CERTAINTY_MESSAGE })
@@ -113,7 +117,7 @@ export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;
 
 const NullableText = z.string().nullable();
 const Address = z.strictObject({
-  /** Street, number and further lines, as GLEIF publishes them; empty where it says nothing. */
+  /** Street, number and further lines, as GLEIF (the publisher of the register) has them; empty if it has none. */
   lines: z.array(z.string()),
   country: NullableText,
   city: NullableText,
@@ -134,14 +138,15 @@ const CompanyFound = z.strictObject({
   register: z.strictObject({ authority: NullableText, number: NullableText }),
   legal_address: Address,
   headquarters: Address,
-  /** ACTIVE or INACTIVE, from GLEIF. */
+  /** Status of the company, from GLEIF: ACTIVE or INACTIVE. */
   entity_status: NullableText,
-  /** When and why it ended (DISSOLVED, CORPORATE_ACTION, ...), and in which companies it went on. */
+  /** When and why the company ended (DISSOLVED, CORPORATE_ACTION, ...). */
   ended: z.strictObject({ at: NullableText, reason: NullableText }).nullable(),
+  /** Companies that continue the company after its end. */
   successors: z.strictObject({ leis: z.array(z.string()), names: z.array(z.string()) }),
   /**
-   * Parents that consolidate its accounts, as it reported them: the direct and the ultimate one. Nothing is concluded from
-   * parents of parents. null: this register holds no relationship records.
+   * Parents that consolidate the company's accounts, as the company reported them: the direct and the ultimate one.
+   * Nothing is concluded from parents of parents. null: this register holds no relationship records.
    */
   parents: z
     .array(
@@ -155,18 +160,18 @@ const CompanyFound = z.strictObject({
       }),
     )
     .nullable(),
-  /** Parents that it does not report, with GLEIF's reasons. null: this register holds no reporting exceptions. */
+  /** Parents that the company does not report, with GLEIF's reasons. null: this register holds no such exceptions. */
   parents_not_reported: z
     .array(z.strictObject({ kind: ParentKind, reasons: z.array(z.string()), says: z.string() }))
     .nullable(),
   /** Status of the LEI: ISSUED, LAPSED, RETIRED, ... */
   registration_status: NullableText,
   last_update: NullableText,
-  /** From the operator's own file: GLEIF publishes none. */
+  /** Domains of the company, from a file of this service's operator, since GLEIF publishes none. */
   domains: z.array(z.string()),
 });
 
-/** Best first; the first is at least as certain as was asked, later ones may be less. */
+/** Matches, best first. The first is at least as certain as was asked, later ones may be less certain. */
 const MatchesFound = z.array(
   z.strictObject({
     reasons: z.array(z.strictObject({ reason: z.enum(REASONS), says: z.string() })),
@@ -185,17 +190,18 @@ export const CompaniesAnswer = z.strictObject({
     newest_update: NullableText,
     companies: z.int(),
     domains: z.int(),
-    /** Parents that are reported, and reasons why they are not; null: no such file was imported. */
+    /** Number of reported parents; null: GLEIF's file of them was not imported. */
     relationships: z.int().nullable(),
+    /** Number of reasons why parents are not reported; null: GLEIF's file of them was not imported. */
     exceptions: z.int().nullable(),
   }),
-  /** Score that the best match had to have, of each name. */
+  /** Least score that the best match had to have; for a question with `names`, the best match of each name. */
   certainty: z.number(),
-  /** Of a question about one company. */
+  /** The matches of a question about one company. */
   matches: MatchesFound.optional(),
   /** Are there further matches? */
   more: z.boolean().optional(),
-  /** Of a question with `names`: a result for each, in their order. */
+  /** The results of a question with `names`: one for each name, in their order. */
   results: z.array(z.strictObject({ name: z.string(), matches: MatchesFound, more: z.boolean() })).optional(),
   answered_at: z.string(),
 });

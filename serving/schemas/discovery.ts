@@ -18,7 +18,7 @@ export const KeysDocument = z.strictObject({
   ),
 });
 
-/** Documents whose forms others define, as far as this service uses them. */
+/** The schemas below are of documents whose forms others define. They contain what this service uses of them. */
 
 export const OpenApiDocument = z.looseObject({ openapi: z.string() });
 
@@ -56,7 +56,7 @@ export const AgentRegistration = z.strictObject({
 });
 export type AgentRegistration = z.infer<typeof AgentRegistration>;
 
-/** Document under /.well-known/x402, where crawlers look for it; there is no agreed standard. */
+/** Document under /.well-known/x402, where crawlers of paid endpoints look for it; there is no agreed standard. */
 export const X402Manifest = z.strictObject({
   version: z.literal(1),
   resources: z.array(z.string()),

@@ -6,7 +6,7 @@ import { CallInput } from "./route.ts";
 
 /** Longest answer that is evaluated, bytes. */
 export const MAX_ANSWER_BYTES = 262_144;
-/** Longest schema, characters of its JSON text; longer ones are not tried on the answers of orders either. */
+/** Longest schema, characters of its JSON text. A longer schema is not applied to the answers of orders either. */
 const MAX_SCHEMA_LENGTH = 100_000;
 
 /** Body of POST /v1/evaluate: an answer, and what it is compared with. */
@@ -43,7 +43,7 @@ export const EvaluateRequest = z
   .meta(refusalSchema(requiresAll("body", "base64")));
 export type EvaluateRequest = z.infer<typeof EvaluateRequest>;
 
-/** Whether an order with this answer would be charged. */
+/** The verdict on an answer: whether the buyer of an order would be charged for it. */
 export const EvaluateAnswer = z.strictObject({
   schema: z.literal("svc.evaluation.v1"),
   pass: z.boolean().describe("Would its buyer be charged, as far as it could be held against anything?"),

@@ -24,17 +24,17 @@ const Hop = z.strictObject({
   status: z.int(),
   /** Target of a redirect, as the answer wrote it. */
   location: z.string().nullable(),
-  /** The IP address that answered. */
+  /** IP address of the server that answered. */
   address: z.string(),
   /** null over http. The chain was verified; it begins with the host's own certificate and ends with the root. */
   tls: z.strictObject({ protocol: z.string(), chain: z.array(CertificateShown) }).nullable(),
 });
 
-/** Text in a receipt about what the receipt proves and what not. */
+/** Text in each receipt about the limits of what it proves. */
 export const SEEN_FROM =
   "one resolver and one address of this service at this moment; others may be shown something else";
 
-/** A signed receipt of what an address answered at one moment. It is signed like a check answer. */
+/** A receipt of what an address answered at one moment, signed with the answers key like a check answer. */
 export const EvidenceReceipt = z.strictObject({
   schema: z.literal("svc.evidence.receipt.v2"),
   /** The url of the request. */
@@ -48,7 +48,7 @@ export const EvidenceReceipt = z.strictObject({
   headers: z.array(z.strictObject({ name: z.string(), value: z.string() })),
   /** The body after transfer and content codings were removed. */
   body: z.strictObject({ sha256: Sha256Hex, bytes: z.int().min(0) }),
-  /** Beginning of the document's text; null when no text can be extracted, and `excerpt_missing` tells why. */
+  /** Beginning of the text in the body; null when no text can be extracted, for the reason in `excerpt_missing`. */
   excerpt: z.string().nullable(),
   excerpt_missing: z.string().nullable(),
   compared: z.strictObject({ to: Sha256Hex, result: z.enum(["same", "different"]) }).nullable(),
@@ -68,7 +68,7 @@ export type EvidenceReceipt = z.infer<typeof EvidenceReceipt>;
 export const EvidenceAnswer = z.strictObject({
   schema: z.literal("svc.evidence.v2"),
   receipt: EvidenceReceipt,
-  /** Over the RFC 8785 bytes of `receipt`, its signature included: what the leaf holds. */
+  /** SHA-256 of the RFC 8785 bytes of `receipt` with its signature. A leaf (entry) of the service's log contains it. */
   receipt_sha256: Sha256Hex,
   body: z.strictObject({
     /** The body, when it has at most 1 MiB. */
@@ -95,12 +95,13 @@ export const ReceiptProof = z.strictObject({
   schema: z.literal("svc.evidence.proof.v1"),
   /** The leaf as it was hashed: RFC 8785 text. */
   leaf: z.string(),
+  /** Position of the leaf in the log. */
   index: z.int().min(0),
   /** Size of the tree that the proof is for: that of the checkpoint. */
   tree_size: z.int().min(1),
   /** Hashes from the leaf to the root (RFC 6962 section 2.1.1), hex. */
   path: z.array(Sha256Hex),
-  /** Signed note of the tree head, with the time of the witness. */
+  /** Signed note (c2sp.org/signed-note) of the tree's size and root hash, with a witness's cosignature and its time. */
   checkpoint: z.string(),
 });
 export type ReceiptProof = z.infer<typeof ReceiptProof>;

@@ -34,12 +34,13 @@ const Url = CheckQuery.shape.url.superRefine((url, context) => {
 const PRICE_MESSAGE = "must be money such as 0.05";
 const CALLS_MESSAGE = `must be a number from 0 to ${MAX_CALLS}`;
 
+/** An endpoint that the client pays, and what the client knows about its own payments to it. */
 const Dependency = z.strictObject(
   {
     /** As in a check: an http(s) url, or a capability id. */
     url: Url,
     calls_per_month: z.number({ error: CALLS_MESSAGE }).min(0, CALLS_MESSAGE).max(MAX_CALLS, CALLS_MESSAGE).optional(),
-    /** What the client pays for a call, in dollars; counts where the record knows no price. */
+    /** What the client pays for a call, in dollars; used where the record knows no price. */
     price: z
       .string({ error: PRICE_MESSAGE })
       .regex(/^\d{1,12}\.\d{1,6}$/, PRICE_MESSAGE)
@@ -78,8 +79,8 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
 );
 
 /**
- * What the record holds about a dependency. The first one that applies is given. The last two mean that nothing is known
- * about it, which is no failure.
+ * What the record holds about a dependency; the first standing that applies is given. The last two mean that nothing is
+ * known about the dependency, which is no failure.
  */
 export const STANDINGS = [
   "took_the_money",
@@ -100,20 +101,21 @@ const Standings = z.strictObject(
 /** Spending of a month in dollars, in parts that add up to `monthly_spend`. */
 const Spend = {
   monthly_spend: Money,
-  /** took_the_money, listing_mismatch, and a letter F. */
+  /** Spending on endpoints with standing took_the_money or listing_mismatch, or with letter F. */
   monthly_spend_where_the_record_shows_a_failure: Money,
-  /** paid_no_letter, handshake_only, not_in_record. */
+  /** Spending on endpoints with standing paid_no_letter, handshake_only or not_in_record. */
   monthly_spend_not_yet_measured: Money,
-  /** Letters from A to D. */
+  /** Spending on endpoints with a letter from A to D. */
   monthly_spend_lettered: Money,
-  /** Calls of a month, also those of unknown price; and the calls of endpoints that are not yet measured. */
+  /** All calls of a month, also those of unknown price. */
   calls_per_month: z.number().min(0),
+  /** Calls of a month to endpoints that are not yet measured. */
   calls_per_month_not_yet_measured: z.number().min(0),
 };
 
 /**
- * Number and monthly spending of the lines whose payee or domain took money, in whichever part of the spending they
- * are: a standing is of the endpoint alone. Left out where there is no such line.
+ * Number and monthly spending of the lines whose payee or domain took money of other endpoints without delivering. They
+ * have any standing, since a standing is about the line's endpoint alone. Left out if there is no such line.
  */
 const Related = z.strictObject({
   payee_took_the_money: Count,
@@ -122,7 +124,8 @@ const Related = z.strictObject({
 });
 
 /**
- * One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in a check.
+ * One dependency. `asked`, `matched`, `band`, `tier`, `composite`, `why`, `flags`, `queued` and `next` are as in the
+ * answer of GET /v1/check.
  */
 export const ExposureLine = CheckFacts.pick({
   asked: true,
@@ -138,9 +141,9 @@ export const ExposureLine = CheckFacts.pick({
 }).extend({
   standing: Standing,
   flags: z.array(z.string()),
-  /** Codes of the defects of its listing or 402. */
+  /** Codes of the defects of the endpoint's listing or 402. */
   defects: z.array(z.string()),
-  /** Our paid calls that settled, got no answer, were not paid back and are not withdrawn. */
+  /** Number of our paid calls that settled and got no answer, were not refunded and are not withdrawn. */
   calls_unserved: Count,
   /** Amount and asset of the newest 402; null where none states them. */
   price: Money.nullable(),
@@ -148,12 +151,12 @@ export const ExposureLine = CheckFacts.pick({
   /** `USD` where that asset is a dollar; only such amounts are summed up. */
   unit: z.string().nullable(),
   networks: z.array(z.string()),
-  /** The address that it pays: the one in the request, else that of the offer whose price is shown. */
+  /** Address of the payee: the one in the request, else that of the offer whose price is shown. */
   pay_to: z.string().nullable(),
   /** Whether any 402 of this endpoint named the address in the request. Absent when the request has none. */
   pay_to_seen_before: z.boolean().optional(),
   calls_per_month: z.number().nullable(),
-  /** The request's own price in dollars, which counts where `price` is null. Left out where the request has none. */
+  /** Price in the request, in dollars, used if `price` is null. Left out if the request has none. */
   price_given: Money.optional(),
   /** Price times calls, rounded up to a millionth; null where either is not known. */
   monthly_spend: Money.nullable(),
@@ -161,10 +164,10 @@ export const ExposureLine = CheckFacts.pick({
 export type ExposureLine = z.infer<typeof ExposureLine>;
 
 export const ExposurePayee = z.strictObject({
-  /** null: no address is known. */
+  /** null: the payee of these dependencies is not known. */
   address: z.string().nullable(),
   dependencies: Count,
-  /** Number of origins of the endpoints that are paid at it and are in the record. */
+  /** Number of origins (scheme, host, port) of the endpoints in the record that are paid at this address. */
   origins: Count,
   ...Spend,
   standings: Standings,
@@ -179,13 +182,11 @@ const ExposureTotals = z.strictObject({
   ...Spend,
   standings: Standings,
   related: Related.optional(),
-  /** Lines without spending: no calls were given, or no price is known. */
+  /** Number of lines without spending: the request gave no number of calls, or no price is known. */
   without_spend: Count,
-  /** Lines with an address in the request that no 402 of the endpoint ever named. */
+  /** Number of lines whose address in the request no 402 of the endpoint ever named. */
   pay_to_not_seen_before: Count,
-  /**
-   * Assets that are no dollar, with the number of dependencies that ask for them. Their amounts are only on the lines.
-   */
+  /** Assets that are not dollars, with the number of dependencies of each. Only the lines have amounts in them. */
   other_assets: z.array(z.strictObject({ asset: z.string(), dependencies: Count })),
 });
 
@@ -197,7 +198,7 @@ export const ExposureFacts = z.strictObject({
 });
 export type ExposureFacts = z.infer<typeof ExposureFacts>;
 
-/** Answer of POST /v1/exposure, signed as a check is. */
+/** Answer of POST /v1/exposure, signed like a check answer. */
 export const ExposureReport = ExposureFacts.extend({
   answered_at: z.string(),
   signing_key_id: z.string(),

@@ -3,14 +3,17 @@ import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
 import { forbidsAll, HTTP_URL, refusalSchema, requiresAll } from "./common.ts";
 
-/** Largest document that may be sent, bytes after decoding. A fetched one may be as large as egress reads. */
+/**
+ * Largest document that may be sent, bytes after decoding. A fetched document may be as large as the limits of the
+ * fetch allow.
+ */
 export const MAX_SENT_BYTES = 8 * 1024 * 1024;
-/** The length of such a document in base64 (RFC 4648 section 4). */
+/** Length of the largest document in base64 (RFC 4648 section 4), characters. */
 export const MAX_SENT_CHARS = Math.ceil(MAX_SENT_BYTES / 3) * 4;
 
 const LENGTH_MESSAGE = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
-/** An address that the client wants fetched. Egress decides whether it may be. */
+/** An address that the client wants fetched. Whether it may be fetched is decided at the fetch. */
 export const FetchedUrl = z
   .string({ error: "must be a url" })
   .min(URL_LENGTH.min, LENGTH_MESSAGE)
@@ -31,13 +34,16 @@ export const ExtractRequest = z
       .min(1, "must not be empty")
       .max(MAX_SENT_CHARS, `must be at most ${MAX_SENT_BYTES} bytes once decoded`)
       .optional(),
-    /** What the document is declared as; default: the content type with which it was fetched. The bytes decide first. */
+    /**
+     * Declared media type of the document; default: the content type with which it was fetched. It counts only where
+     * the bytes do not show the format.
+     */
     type: z
       .string({ error: "must be a media type" })
       .max(200, "must be at most 200 characters long")
       .regex(/^[\w.+-]+\/[\w.+-]+(?:\s*;.*)?$/, "must be a media type such as text/csv")
       .optional(),
-    /** For HTML: everything that the page shows, or its main text without menus and the like. */
+    /** What is read of an HTML page: all that it shows, or its main text without menus and the like. Default: whole. */
     part: z.enum(PARTS, { error: "must be whole or main" }).optional(),
   })
   .superRefine(({ url, bytes }, context) => {
@@ -51,31 +57,31 @@ export type ExtractRequest = z.infer<typeof ExtractRequest>;
 const Metadata = z.strictObject({
   title: z.string().nullable(),
   author: z.string().nullable(),
-  /** As the document states it, in BCP 47 where it follows that. */
+  /** Language as the document states it: a BCP 47 tag if the document follows that standard. */
   language: z.string().nullable(),
   description: z.string().nullable(),
-  /** As the document states it; for a PDF the day on which it was made. */
+  /** Date of publication as the document states it; of a PDF, the date on which it was made. */
   published: z.string().nullable(),
-  /** Pages, or slides; null for a document without. */
+  /** Number of pages or slides; null for a document without them. */
   pages: z.int().nullable(),
 });
 
 const Heading = z.strictObject({
   level: z.int().min(1).max(6),
   text: z.string(),
-  /** Where it begins in `text`, in UTF-16 code units. */
+  /** Offset at which the heading begins in `text`, UTF-16 code units. */
   offset: z.int().min(0),
   page: z.int().nullable(),
 });
 
 const Table = z.strictObject({
   page: z.int().nullable(),
-  /** markup: the document marks it as a table; layout: its cells are aligned in columns. */
+  /** How the table was found. markup: the document marks it as a table; layout: its cells are aligned in columns. */
   found: z.enum(["markup", "layout"]),
   caption: z.string().nullable(),
   /** Whether the document marks the first row as a header. */
   header: z.boolean(),
-  /** A cell that spans several columns or rows stands in each of them. */
+  /** Cells by row. A cell that spans several columns or rows is in each of them. */
   rows: z.array(z.array(z.string())),
 });
 
@@ -83,15 +89,19 @@ const Link = z.strictObject({ text: z.string(), url: z.string(), page: z.int().n
 
 const CUT = ["text", "headings", "tables", "links"] as const;
 
-/** Kinds of documents, all of which docs/extract reads. */
+/** Kinds of documents that POST /v1/docs/extract reads. */
 export const DOCUMENT_KINDS = ["pdf", "html", "text", "markdown", "csv", "docx", "xlsx", "pptx", "image"] as const;
 
-/** What was read of a document. */
+/** What was extracted from a document. */
 export const Extracted = z.strictObject({
   kind: z.enum(DOCUMENT_KINDS),
-  /** A sentence when the document is declared as another kind than it is; null when not, and when nothing is declared. */
+  /**
+   * A sentence that says so if the document is of another kind than declared; null if not, or if nothing is declared.
+   */
   mismatch: z.string().nullable(),
-  /** Pages whose text was recognised in pictures, in which language, and the mean confidence of 100; null without any. */
+  /**
+   * Number of pages whose text was recognised in pictures, its language, and the mean confidence of 100; null: none.
+   */
   recognised: z
     .strictObject({ language: z.string(), pages: z.int().min(1), confidence: z.int().min(0).max(100) })
     .nullable(),
@@ -101,7 +111,7 @@ export const Extracted = z.strictObject({
   headings: z.array(Heading),
   tables: z.array(Table),
   links: z.array(Link),
-  /** The parts of which the document has more than the answer. */
+  /** Names of the fields of which the document has more than this answer contains. */
   cut: z.array(z.enum(CUT)),
 });
 export type Extracted = z.infer<typeof Extracted>;
@@ -110,9 +120,9 @@ export type Extracted = z.infer<typeof Extracted>;
 export const ExtractAnswer = Extracted.extend({
   schema: z.literal("svc.extract.v1"),
   source: z.strictObject({
-    /** As in the request; null for a document that was sent. */
+    /** Url in the request; null for a document that was sent. */
     url: z.string().nullable(),
-    /** Where the document was read, after redirects. */
+    /** Url from which the document was read, after redirects. */
     final_url: z.string().nullable(),
     fetched_at: z.string().nullable(),
     content_type: z.string().nullable(),

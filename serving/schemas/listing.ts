@@ -13,14 +13,17 @@ const httpUrl = (text: z.ZodString) =>
     .max(URL_LENGTH.max, LENGTH_MESSAGE)
     .regex(HTTP_URL, "must be an http or https url");
 
-/** Body of POST /v1/listings/validate. Only the verbs of a check: other verbs may change something at the seller. */
+/**
+ * Body of POST /v1/listings/validate. Only the methods of a handshake (free probe) are accepted, since other methods
+ * may change something at the seller.
+ */
 export const ListingQuestion = z.strictObject({
   url: httpUrl(z.string(ONE_TEXT).trim()),
   method: z.enum(["GET", "POST"], { error: "must be GET or POST" }).optional(),
 });
 export type ListingQuestion = z.infer<typeof ListingQuestion>;
 
-/** An offer of the 402, its known parts normalised. */
+/** An offer of the 402. Names that are known are normalised. */
 const ShownOffer = z.strictObject({
   scheme: z.string(),
   /** CAIP-2 where the name is known, else as the seller wrote it. */
@@ -28,16 +31,20 @@ const ShownOffer = z.strictObject({
   asset: z.string().nullable(),
   pay_to: z.string().nullable(),
   amount_atomic: z.string().nullable(),
-  /** Given where asset and decimals are known. */
+  /** Price of a call; null unless the asset and its decimals are known. */
   price: Money.nullable(),
   max_timeout_s: z.int().nullable(),
 });
 
-/** The result of one look at a listing. It has no letter and is not signed, since it is no part of the record. */
+/**
+ * The result of one free probe of an endpoint that its seller asked for. It has no letter (grade) and is not signed,
+ * since it is no part of the record.
+ */
 export const ListingAnswer = z.strictObject({
   schema: z.literal("svc.listing-check.v1"),
   url: z.string(),
   method: z.enum(METHODS),
+  /** Time of the probe. */
   looked_at: z.string(),
   /** What the endpoint answered; `says` describes it in words. */
   state: z.enum(HANDSHAKE_STATES),
@@ -50,17 +57,19 @@ export const ListingAnswer = z.strictObject({
   x402_version: z.int().nullable(),
   offers: z.array(ShownOffer),
   defects: z.array(z.strictObject({ defect: z.string(), says: z.string(), mend: z.string() })),
+  /** Whether an unmodified x402 client would sign a payment for one of the offers. */
   stock_client: z.strictObject({
     client: z.string(),
     verdict: z.enum(["signs", "signs_without_spend_limits", "refuses", "cannot_be_told"]),
-    /** Index of the offer that it chose, from 0. */
+    /** Index of the offer that the client chose, from 0. */
     offer: z.int().nullable(),
     says: z.string(),
   }),
   /** The seller's own document that lists this url, and its differences from the 402; null: none was found. */
   listing: z.strictObject({ document: z.string(), differs: z.array(z.string()) }).nullable(),
-  /** The endpoint in the record for this url, or null. */
+  /** Id of the endpoint in the record that has this url; null: none. */
   capability_id: CapId.nullable(),
+  /** The record keeps nothing of the probe. */
   kept: z.literal("nothing"),
 });
 export type ListingAnswer = z.infer<typeof ListingAnswer>;

@@ -5,8 +5,10 @@ import { CapId, Money, wholeNumber } from "./common.ts";
 /** Path of GET /v1/orders/{order_id}. */
 export const OrderId = z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/, "must be an order id");
 
+/** A transfer of money. */
 const Moved = z.strictObject({ tx: z.string(), amount: Money });
 
+/** A call of one seller for an order. An order that tries several sellers one after the other has several. */
 const OrderLeg = z.strictObject({
   capability_id: CapId,
   url: z.string(),
@@ -19,19 +21,20 @@ const OrderLeg = z.strictObject({
   status: z.int().nullable(),
   delivered: z.boolean().nullable(),
   passed: z.boolean().nullable(),
-  /** Class whose check judged the answer; `any`: none. */
+  /** Class (kind of endpoints by the questions that they answer) whose check judged the answer; `any`: none. */
   class: z.string(),
-  /** The check in the list below that tells most about the answer; null in orders from before it was stored. */
+  /** Name of the check in `checks` that tells most about the answer; null in older orders, which did not store it. */
   judged_by: z.enum(JUDGED_BY).nullable(),
   latency_ms: z.number().nullable(),
   checks: z.array(z.looseObject({ name: z.string(), ok: z.boolean(), says: z.string().optional() })),
   content_type: z.string().nullable(),
-  /** sha256 (hex) of the answer, and its length in bytes. */
+  /** SHA-256 of the answer, hex. */
   sha256: z.string().nullable(),
+  /** Length of the answer, bytes. */
   bytes: z.int(),
 });
 
-/** One order, as it is shown to any holder of its id. */
+/** One order (a purchase through the service), as it is shown to anybody who knows its id. */
 export const OrderShown = z.strictObject({
   schema: z.literal("svc.order.v1"),
   order_id: OrderId,
@@ -68,13 +71,13 @@ export const OrderShown = z.strictObject({
       wei: z.string(),
     }),
   ),
-  /** Salts (hex) of the commitments to request and answer of a call that is not published. */
+  /** Salts (hex) with which request and answer of a call that is not published were hashed for the record. */
   salts: z.strictObject({ request: z.string(), response: z.string() }).nullable(),
   /** The seller's answer, once the buyer was charged. */
   answer: z
     .strictObject({ status: z.int(), content_type: z.string().nullable(), sha256: z.string(), base64: z.string() })
     .nullable(),
-  /** Set when the buyer was charged and the answer's bytes are no longer kept. Null in lists of orders. */
+  /** Set if the buyer was charged and the answer's bytes are no longer stored. Null in lists of orders. */
   answer_expired: z.strictObject({ sha256: z.string(), bytes: z.int() }).nullable(),
 });
 export type OrderShown = z.infer<typeof OrderShown>;

@@ -5,7 +5,7 @@ import { Band, CapId, Defect, forbidsAll, Money, refusalSchema, requiresAll, Tie
 /** Money in a request (interface, "money"). */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
 
-/** What a client needs, and the limits that it sets. */
+/** What a client needs from an endpoint, and the client's limits on price, grade and latency. */
 const NEED_FIELDS = {
   need: z
     .string()
@@ -33,7 +33,7 @@ const NEED_FIELDS = {
 export const PlanQuery = z.strictObject({ ...NEED_FIELDS, limit: z.int().min(1).max(20).default(5) });
 export type PlanQuery = z.infer<typeof PlanQuery>;
 
-/** Whether a payment whose answer was lost can be sent again without paying twice, as our own calls showed. */
+/** Can a payment whose answer was lost be sent again without paying twice? As the service's own paid calls showed. */
 const RETRY_VERDICTS = ["safe", "unsafe", "unknown"] as const;
 export type RetryVerdict = (typeof RETRY_VERDICTS)[number];
 
@@ -49,6 +49,7 @@ const Candidate = z.strictObject({
     .array(z.string())
     .describe("Words of the need that it does not hold; nobody is paid for an order that lacks any."),
   band: Band,
+  /** How deep the verification of the endpoint went; null without a grade. */
   tier: Tier.nullable(),
   composite: z.number().nullable().describe("Weighted sum of the lower bounds; null: nothing was measured."),
   latency_p95_ms: z.int().min(0).nullable().describe("As its card measured it; null: not known."),
@@ -64,7 +65,7 @@ const Candidate = z.strictObject({
   reasons: z.array(z.string()).describe("Why it stands where it stands."),
 });
 
-/** Why endpoints that were found by the words are no candidates, in the order of the tests. */
+/** Why endpoints that the words of a need find are no candidates, in the order of the tests. */
 export const PASSED_OVER = {
   below_band: "their letter is below the one that was asked for, or they have none",
   other_method: "they are called with another method",
@@ -75,7 +76,7 @@ export const PASSED_OVER = {
 } as const;
 export type PassedOver = keyof typeof PASSED_OVER;
 
-/** What to call for a need, from the record. No endpoint is called for it. */
+/** Which endpoints to call for a need, from the record. No endpoint is called to find them. */
 export const PlanAnswer = z.strictObject({
   schema: z.literal("svc.route-plan.v1"),
   need: z.string(),
@@ -93,7 +94,7 @@ export const PlanAnswer = z.strictObject({
 });
 export type PlanAnswer = z.infer<typeof PlanAnswer>;
 
-/** Most candidates of one order. */
+/** Most endpoints that are tried for one order, one after the other. */
 export const MAX_CANDIDATES = 5;
 
 const TextRecord = z

@@ -2,11 +2,11 @@ import { z } from "zod";
 import { Advertised, Buy } from "./check.ts";
 import { Band, CapId, Defect, Money, ONE_TEXT, Tier } from "./common.ts";
 
-/** Orders of the results. */
+/** Names of the orders in which results can be sorted. */
 export const ORDERS = ["best", "price", "letter", "latency"] as const;
 export type Order = (typeof ORDERS)[number];
 
-/** Parameters of GET /v1/search and of search_capabilities. */
+/** Parameters of GET /v1/search and of the MCP tool search_capabilities. */
 export const SearchQuery = z.object({
   q: z
     .string(ONE_TEXT)
@@ -71,7 +71,7 @@ const FoundCapability = z.strictObject({
 });
 export type FoundCapability = z.infer<typeof FoundCapability>;
 
-/** Endpoints in the order of `searchIn`. */
+/** Answer of GET /v1/search: the endpoints that were found, in the order that was asked for. */
 export const SearchAnswer = z.strictObject({
   capabilities: z.array(FoundCapability),
   more: z.boolean().describe("There are more than were asked for."),

@@ -6,7 +6,10 @@ import { CapId, Correction, Money, ONE_TEXT } from "./common.ts";
 /** Path parameter of GET /v1/trust/{id}. */
 export const TrustParams = z.object({ id: CapId });
 
-/** Interface, "Trust response". Scorecards are in the order of their tiers, the deepest first. */
+/**
+ * Interface, "Trust response". The scorecards (signed grades) are in the order of their tiers (depths of verification),
+ * the deepest first.
+ */
 export const TrustResponse = z.strictObject({
   schema: z.literal("svc.trust.v1"),
   capability_id: CapId,
@@ -16,7 +19,7 @@ export const TrustResponse = z.strictObject({
 });
 export type TrustResponse = z.infer<typeof TrustResponse>;
 
-/** Answer of GET /v1/trust/{id}/proof (docs/card-bundle.md): what a browser proves a card from, step by step. */
+/** Answer of GET /v1/trust/{id}/proof (docs/card-bundle.md), from which a browser proves a card (signed grade). */
 export const CardProof = z.strictObject({
   schema: z.literal("svc.card.proof.v1"),
   capability_id: CapId,
@@ -30,7 +33,7 @@ export const CardProof = z.strictObject({
 });
 export type CardProof = z.infer<typeof CardProof>;
 
-/** Query of GET /v1/trust/{id}/failures: where the page before it ended, and how many calls it may have. */
+/** Query of GET /v1/trust/{id}/failures: where the previous page ended, and the most calls on a page. */
 export const FailuresQuery = z.object({
   cursor: z
     .string(ONE_TEXT)
@@ -76,7 +79,7 @@ export const FailuresAnswer = z.strictObject({
 });
 export type FailuresAnswer = z.infer<typeof FailuresAnswer>;
 
-/** Query of GET /v1/trust/feed: `<first 16 hex of sha256(origin)>:<log position>`. */
+/** Query of GET /v1/trust/feed. The cursor is `<first 16 hex digits of sha256(name of the log)>:<log position>`. */
 export const FeedQuery = z.object({
   cursor: z
     .string(ONE_TEXT)

@@ -19,7 +19,7 @@ export const WatcherRequest = z.strictObject({
   url: z.string().min(8).max(2048).regex(HTTP_URL, "must be an https url"),
   /** Urls or capability ids of endpoints. */
   watch: z.array(WatchedName).min(1).max(MAX_WATCHED),
-  /** Key of a signature `v1` on every message, for libraries of Standard Webhooks. */
+  /** HMAC key with which every message also gets a signature `v1`, for libraries of Standard Webhooks. */
   secret: z
     .string()
     .regex(/^(?:whsec_)?[A-Za-z0-9+/]{32,88}={0,2}$/, "must be whsec_ and the base64 of 24 to 64 bytes")
@@ -53,6 +53,7 @@ export const WatcherMade = z.strictObject({
 
 export type WatcherMade = z.infer<typeof WatcherMade>;
 
+/** The members of a card (signed grade) whose changes cause a notice. */
 const Standing = z.looseObject({
   band: z.enum([...BANDS, "UNRATED"]),
   tier: z.enum(TIERS),
@@ -64,6 +65,7 @@ const Standing = z.looseObject({
 const Delivery = z.strictObject({
   notice_id: z.string(),
   capability_id: z.string(),
+  /** Number of the notice for its watcher and endpoint, from 1. */
   seq: z.int(),
   change: z.enum(NOTICE_CHANGES),
   attempt: z.int(),
@@ -79,7 +81,7 @@ export const WatcherAnswer = z.strictObject({
   watcher_id: z.string(),
   url: z.string(),
   state: z.enum(["active", "stopped", "disabled"]),
-  /** Why it ended, in words. */
+  /** Why the watcher ended, in words. */
   says: z.string().nullable(),
   created_at: z.string(),
   ended_at: z.string().nullable(),
@@ -90,11 +92,13 @@ export const WatcherAnswer = z.strictObject({
       /** `seq` of the last notice that was delivered; 0 before the first. */
       last_seq: z.int(),
       /**
-       * The card of that notice; before the first notice the card when the watcher was created; null when there was
-       * none.
+       * Standing in the card of the last delivered notice; before the first notice, in the card at the creation of the
+       * watcher. null: there was no card.
        */
       standing: Standing.nullable(),
-      /** Number of published cards that were not delivered yet, as far as this replica has read. */
+      /**
+       * Number of published cards of the endpoint that are not delivered yet, as far as this replica has read the log.
+       */
       pending: z.int(),
     }),
   ),

@@ -8,9 +8,9 @@ export type Role = "start" | "own" | "publish" | "observe" | "serve";
 
 /** State of one required part of a role's work. */
 interface RequiredWork {
-  /** When it became required, ms of the steady counter. */
+  /** When it became required, ms of the monotonic clock. */
   requiredAtMs: number;
-  /** When it last succeeded, ms of the steady counter. */
+  /** When it last succeeded, ms of the monotonic clock. */
   lastDoneMs: number | null;
   /** When it last succeeded, in record time. */
   lastDoneAt: Date | null;
@@ -40,7 +40,7 @@ export interface PulseParts {
   patienceMs: number;
 }
 
-/** Free bytes below which a disk counts as full: the lake's journal alone grows to 64 MiB. */
+/** Free bytes below which a disk counts as full: the journal of the database (the lake) alone grows to 64 MiB. */
 const MIN_FREE_BYTES = 64 * 2 ** 20;
 
 /** Number of failures in succession that make a role unhealthy, however recent the last success is. */
@@ -61,9 +61,10 @@ const LAST_DONE_GAUGE = "touchstone_work_last_done_seconds";
 const OK_GAUGE = "touchstone_role_ok";
 
 /**
- * Tracks whether a role does its work, by the last success of each required work. Durations use the steady counter, times
- * that are shown use the record's clock. Until the first work succeeded the role is `starting`, which is not healthy.
- * Errors are shown by name only, since their messages may contain addresses with keys; the log has the messages.
+ * Tracks whether a role does its work, by the last success of each required work. Durations use the monotonic clock,
+ * times that are shown use the record's clock. Until the first work succeeded the role is `starting`, which is not
+ * healthy. Errors are shown by name only, since their messages may contain addresses with keys; the log has the
+ * messages.
  */
 export class Pulse {
   readonly #parts: PulseParts;
@@ -83,7 +84,7 @@ export class Pulse {
     this.#require(firstWork);
   }
 
-  /** Sets the required works, in addition to the first one. The patience of new ones starts now. */
+  /** Sets the required works, in addition to the first one. A newly required work has the full patience from now on. */
   setRequired(...names: string[]): void {
     const required = new Set([this.firstWork, ...names]);
     for (const name of this.#works.keys()) {
@@ -134,7 +135,7 @@ export class Pulse {
   }
 
   /**
-   * Returns jobs whose runs are recorded. `needs` decides which of them are required.
+   * Returns jobs whose runs are recorded. {@link setRequired} decides which of them are required.
    * @param workOf returns the work that a job is a part of; by default the job's own name
    */
   watch<Parts>(jobs: readonly Job<Parts>[], workOf: (job: string) => string = (job) => job): Job<Parts>[] {
@@ -149,7 +150,10 @@ export class Pulse {
     Object.assign(this.#facts, facts);
   }
 
-  /** Sets the state that `/health` shows while the role is healthy: `working`, `waiting`, `spare`. */
+  /**
+   * Sets the state that `/health` shows while the role is healthy: `working`, `waiting`, `spare` (another process
+   * does the work).
+   */
   setState(state: string): void {
     this.#state = state;
   }

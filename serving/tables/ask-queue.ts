@@ -9,30 +9,39 @@ import { ASK_LIFETIME_MS, MIN_PROBE_INTERVAL_MS } from "../../pipelines/record/t
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
 
 const HOUR_MS = 3_600_000;
-/** Longest wait of an ask, hours; an ask expires before a longer wait would end. */
+/** Longest wait of an ask (a url that waits for a free probe), hours. With a longer wait it would expire first. */
 export const MAX_WAIT_HOURS = 28 * 24;
 /** Time after a probe until its result is in serving's tables, ms. */
 const RESULT_DELAY_MS = 5 * 60_000;
 /** Probes of asks that the pipeline can make in an hour: 64 at once, ten seconds each. */
 const PROBES_PER_HOUR = 20_000;
-/** Number of endpoints whose last probe, and whose last re-test, is remembered. */
+/**
+ * Largest number of endpoints whose last probe is remembered, and of those whose last re-test (a probe at the
+ * seller's request) is.
+ */
 const MAX_REMEMBERED = 100_000;
 
 /** Size of the queue of re-tests as a share of the queue of asks. */
 const RETEST_SHARE = 0.1;
-/** The client of asks that another replica took, or this process before a restart. */
+/**
+ * Stands for the client of an ask that another replica accepted, or this process before a restart; the log does not
+ * name clients.
+ */
 const UNKNOWN_CLIENT = "elsewhere";
 
 export interface AskQueueLimits {
-  /** Most asks that wait, and ten times the number of re-tests that wait. */
+  /** Largest number of waiting asks. The largest number of waiting re-tests is a tenth of it. */
   maxAsks: number;
-  /** Asks of one registrable domain that are probed in an hour; of one platform {@link PLATFORM_CAP_FACTOR} as many. */
+  /**
+   * Largest number of asks of one registrable domain that are probed in an hour. A platform (a domain whose
+   * subdomains cost nothing) may have {@link PLATFORM_CAP_FACTOR} times as many for all its names together.
+   */
   perDomainHour: number;
 }
 
 /** The queue of one registrable domain, or of one platform. */
 interface DomainQueue {
-  /** Asks that are probed in an hour. */
+  /** Largest number of its asks that are probed in an hour. */
   perHour: number;
   /** Waiting asks in the order in which they are probed. */
   queue: WaitingAsk[];
@@ -42,7 +51,7 @@ interface DomainQueue {
 
 /** An ask that waits for its probe. */
 interface WaitingAsk {
-  /** Names of its domain and its platform. */
+  /** Names of the queues that it waits in: of its domain, and of its platform if that differs. */
   domains: readonly string[];
   retest: boolean;
   /** Sequence number among all asks. */
@@ -51,7 +60,7 @@ interface WaitingAsk {
   t: number;
   /** Earliest time of its probe, unix ms. */
   notBeforeMs: number;
-  /** A probe that is at most this much earlier also serves it, ms. */
+  /** How much earlier than `notBeforeMs` a probe may be that also answers the ask, ms. */
   earlyByMs: number;
 }
 
@@ -64,15 +73,16 @@ export type WaitReason = "domain" | "moment" | "line";
 export interface ExpectedWait {
   /** Hours until an answer can be expected, at least 1. */
   hours: number;
-  /** Why; only present when `hours` is above 1. */
+  /** Reason of the wait; only present when `hours` is above 1. */
   by?: WaitReason;
 }
 
 /**
- * Serving's copy of the queue of asks, which are urls that clients asked about and that wait for a free probe. It folds the
- * topic `asks`, as the pipeline that probes them does, so waits are computed from the real queue, and a restart loses
- * nothing. Its size is bounded with fair shares: when it is full, an ask of a client with few asks evicts the newest one of
- * the client with most. Evicted asks stay in the log and are probed, so replicas may evict different ones.
+ * Serving's copy of the queue of asks, which are urls that clients asked about and that wait for a free probe. It
+ * reads the topic `asks`, as the pipeline that probes them does, so waits are computed from the real queue, and a
+ * restart loses nothing. Its size is bounded with fair shares: when it is full, an ask of a client with few asks
+ * evicts the newest one of the client with most. Evicted asks stay in the log and are probed, so replicas may evict
+ * different ones.
  */
 export class AskQueue {
   readonly #waiting = new Map<string, WaitingAsk>();
@@ -98,7 +108,7 @@ export class AskQueue {
     return (retest ? this.#retests : this.#asks).wouldEvict({ client }) !== undefined;
   }
 
-  /** Returns the earliest time of an endpoint's probe (unix ms), or null when it is not in the queue. */
+  /** Returns the earliest time at which a waiting endpoint may be probed (unix ms), or null when it does not wait. */
   earliestProbe(cap: string): number | null {
     return this.#waiting.get(cap)?.notBeforeMs ?? null;
   }
@@ -108,18 +118,22 @@ export class AskQueue {
     return this.#lastProbeOf(cap) > now - RESULT_DELAY_MS;
   }
 
-  /** Returns when an endpoint's seller last asked for a re-test, unix ms, or null. */
+  /** Returns when the newest re-test of an endpoint was requested, unix ms, or null. */
   lastRetest(cap: string): number | null {
     return this.#lastRetests.get(cap) ?? null;
   }
 
-  /** Returns the earliest probe of an ask that is made now (unix ms): an endpoint is probed for asks once a day at most. */
+  /**
+   * Returns the earliest time at which an ask that is made now may be probed (unix ms): an endpoint is probed for
+   * asks once a day at most.
+   */
   earliestNewProbe(cap: string, now: number): number {
     return Math.max(now, this.#lastProbeOf(cap) + MIN_PROBE_INTERVAL_MS + 1);
   }
 
   /**
-   * Adds an ask. Nothing changes when the endpoint already waits, was probed lately, or there is no room.
+   * Adds an ask. Nothing changes when the endpoint already waits for a probe that is not later, was probed lately, or
+   * there is no room.
    * @param normalised the normalised url
    * @param t when it was asked, unix ms
    * @param from earliest time of its probe, unix ms
@@ -130,8 +144,8 @@ export class AskQueue {
   }
 
   /**
-   * Adds a re-test that a seller asked for. It waits until a probe at or after `from`.
-   * Parameters as in {@link ask}.
+   * Adds a re-test that a seller asked for. It waits until the endpoint is probed at or after `from`. Parameters as
+   * in {@link ask}.
    */
   retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#lastRetests.set(cap, t);
@@ -158,7 +172,7 @@ export class AskQueue {
     this.#waiting.set(cap, waiting);
   }
 
-  /** Records a probe. The endpoint leaves the queue, unless its earliest time is later. @param t unix ms */
+  /** Records a probe. The endpoint leaves the queue unless the probe is too early for its ask. @param t unix ms */
   recordProbe(cap: string, t: number): void {
     this.#lastProbes.set(cap, t);
     const waiting = this.#waiting.get(cap);
@@ -169,7 +183,10 @@ export class AskQueue {
     }
   }
 
-  /** Removes endpoints that the daily plan has probed meanwhile. @param newestProbeOf returns the newest probe, unix ms */
+  /**
+   * Removes endpoints that were probed meanwhile for another reason, such as the daily plan.
+   * @param newestProbeOf returns the time of an endpoint's newest probe, unix ms
+   */
   dropProbed(newestProbeOf: (cap: string) => number | null): void {
     for (const [cap, { notBeforeMs, earlyByMs }] of this.#waiting) {
       if ((newestProbeOf(cap) ?? Number.NEGATIVE_INFINITY) >= notBeforeMs - earlyByMs) this.#removeWaiting(cap);
@@ -233,7 +250,10 @@ export class AskQueue {
     });
   }
 
-  /** Removes asks that are too old, and idle domains. The map of asks is in order of insertion, so the oldest come first. */
+  /**
+   * Removes asks that are too old, and idle domains. The map of asks is in order of insertion, so the oldest come
+   * first.
+   */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#waiting) {
       if (t >= now - ASK_LIFETIME_MS) break;
@@ -276,7 +296,10 @@ export interface AskFollower {
   stop(): Promise<void>;
 }
 
-/** Follows the topic `asks` from its beginning, reading every `everyMs` (real). A read that fails is tried again next time. */
+/**
+ * Follows the topic `asks` from its beginning, reading every `everyMs` (real). A read that fails is tried again next
+ * time.
+ */
 export function followAsks(
   log: Pick<Log, "read" | "bounds" | "partitions">,
   queue: AskQueue,

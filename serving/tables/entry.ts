@@ -12,9 +12,9 @@ import { cardTime, type GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
 
 /**
- * A compressed leaf of a card. The first leaf that this process packed is the dictionary for all others, which differ from
- * it in figures and hashes only. The type is a string of one byte per character, which takes exactly its length on the heap.
- * Packed leaves never leave the process.
+ * A compressed leaf (an entry of the log) with a card. The first leaf that this process compressed is the dictionary
+ * for all others, which differ from it in figures and hashes only. The type is a string of one byte per character,
+ * which takes exactly its length on the heap. Compressed leaves never leave the process.
  */
 export type PackedLeaf = string & { readonly packed: unique symbol };
 
@@ -46,36 +46,38 @@ export const packLeaf = (bytes: Uint8Array): PackedLeaf => packer.pack(bytes);
 /** Returns the RFC 8785 text of a packed leaf. */
 export const unpackLeaf = (packed: PackedLeaf): string => packer.unpack(packed);
 
-/** One published card. Fields that are read often are unpacked; the whole leaf stays packed. */
+/** One published card. Fields that are read often are held beside the leaf, which stays compressed. */
 export interface CardEntry {
-  /** Index of its leaf in the log. */
+  /** Index of the card's leaf in the log. */
   leaf: number;
-  /** The whole leaf, packed: as text, all cards would take most of a replica's memory. */
+  /** The leaf, compressed: as text, all cards would take most of a replica's memory. */
   packed: PackedLeaf;
+  /** Whether this is the endpoint's headline card, which GET /v1/check shows. */
   headline: boolean;
   /** What measured the card: probes, paid calls, or paid calls whose answers were checked. */
   tier: Tier;
+  /** The letter, or UNRATED. */
   band: Band;
-  /** false for a card without components, on which no sample counts (any more). */
+  /** false for a card without components, behind which no sample counts, or none counts any more. */
   measured: boolean;
   composite: number;
-  /** Weight of the paid samples (W of correctness), 0 when there are none. */
+  /** Total weight of the paid samples (W in the method of `correctness`), 0 when there are none. */
   paidSamples: number;
-  /** Paid calls toward a letter, 0 to 30, as in the card's `why`. */
+  /** Number of paid calls that count toward a letter, 0 to 30, as in the card's `why`. */
   progress: number;
-  /** The published 95th percentile, ms; null: not known. */
+  /** 95th percentile of latency on the card, ms; null: not known. */
   latencyMs: number | null;
 }
 
 /** One published headline letter, for the chart of letters. */
 export interface DatedLetter {
-  /** Time of its run, RFC 3339. */
+  /** Time of the grading run that made the card, RFC 3339. */
   at: string;
-  /** The letter of this card alone, before the hold of 14 days. */
+  /** The letter that this run alone gives, before the rule that a letter rises only after 14 clean days. */
   raw: Band;
   /** The published letter. */
   band: Band;
-  /** Index of its leaf in the log. */
+  /** Index of the card's leaf in the log. */
   leaf: number;
 }
 
@@ -85,7 +87,10 @@ export interface DatedLetter {
  */
 export const MAX_LETTERS = 120;
 
-/** Milliseconds of the published percentile, which stand in its method string (verification-method.md section 3). */
+/**
+ * Returns the 95th percentile of latency, ms, which the component's method string holds (verification-method.md
+ * section 3).
+ */
 export function latencyOf({ components }: Pick<SignedCard, "components">): number | null {
   const ms = /;p95_ms=(\d{1,7})(?:;|$)/.exec(components?.latency_p95.method ?? "")?.[1];
   return ms === undefined ? null : Number(ms);
@@ -100,7 +105,7 @@ export type ListedEntry = Entry & { listing: ListingFacts };
 /** Reports whether an endpoint is listed now. */
 export const isListed = (entry: Entry | undefined): entry is ListedEntry => entry?.listed === true;
 
-/** The projection of leaves that serving keeps: packed cards, and letters for the chart. */
+/** How serving folds leaves into an entry: it holds each card compressed, and the newest letters for the chart. */
 export const SERVING_PROJECTION: Projection<Entry> = {
   createEndpoint: emptyEndpoint,
   card: (leaf, bytes = Buffer.from(canonicalText(leaf))) => ({
@@ -121,11 +126,11 @@ export const SERVING_PROJECTION: Projection<Entry> = {
   },
 };
 
-/** Returns the card that a check shows, or null before the first one. */
+/** Returns the card that GET /v1/check shows, or null before the first one. */
 export const headlineOf = (entry: Entry): CardEntry | null => entry.cards.find((card) => card.headline) ?? null;
 
 /** Unpacks the whole leaf of a card. */
 export const leafOf = (card: CardEntry): GradeLeaf => JSON.parse(unpackLeaf(card.packed)) as GradeLeaf;
 
-/** Unpacks the signed card of a card's leaf. */
+/** Unpacks the signed card in a card's leaf. */
 export const cardOf = (card: CardEntry): SignedCard => leafOf(card).card;

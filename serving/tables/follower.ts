@@ -21,14 +21,14 @@ export interface FollowerDeps {
   metrics: Metrics;
   /** Pause between two refreshes, real ms (default 2,000). */
   everyMs?: number;
-  /** Wraps each refresh, so that a role's pulse sees how it ended. */
+  /** Runs each refresh, and learns how it ended for the process's health report; absent: refreshes run without it. */
   during?: (look: () => Promise<boolean>) => Promise<boolean>;
 }
 
 /** Leaves that are folded, or urls that are added, between two yields to the event loop: a few milliseconds. */
 const LEAVES_PER_TURN = 64;
 
-/** Follows the public store and holds the newest view. One refresh runs at a time; one that fails changes nothing. */
+/** Polls the public store and holds the newest view. One refresh runs at a time; one that fails changes nothing. */
 export class Follower {
   #view: View;
   #snapshot: Snapshot | null = null;
@@ -52,23 +52,26 @@ export class Follower {
     return this.#view;
   }
 
-  /** The proven tree that the view was folded to, or null before the first publication. */
+  /** The verified state of the log that the view was made from, or null before the first publication. */
   get snapshot(): Snapshot | null {
     return this.#snapshot;
   }
 
-  /** Whether time in this record is simulated, from its checkpoint, or from the clock before there is one. */
+  /**
+   * Whether the record's time is simulated: this process's clock is, or the newest checkpoint marks it as simulated.
+   */
   get simulated(): boolean {
     return this.deps.clock.simulated || (this.#snapshot !== null && isSimulated(this.#snapshot.head));
   }
 
-  /** Milliseconds of the steady counter since the last successful refresh, or null before the first. */
+  /** Ms since the last successful refresh, by the monotonic clock; null before the first. */
   get viewAgeMs(): number | null {
     return this.#refreshedAtMs === null ? null : this.deps.clock.monotonic() - this.#refreshedAtMs;
   }
 
   /**
-   * Refreshes once: folds new leaves, reads newer volatile rows, and swaps the view. A running refresh is shared.
+   * Refreshes once: folds the log's new leaves, reads newer volatile rows, and replaces the view. Concurrent callers
+   * share one refresh.
    * @returns whether the view changed
    * @throws errors of the tree and the store (HistoryChanged, Tampered ..); the old view stays
    */
@@ -136,14 +139,14 @@ export class Follower {
   }
 
   /**
-   * Folds the leaves since the old view into its entries. Urls are added to the shared index at once, which is safe: a view
-   * ignores ids that it does not hold.
+   * Folds the leaves that the old view does not have into its entries. Urls are added to the shared index at once,
+   * which is safe: a view ignores ids that it does not hold.
    */
   async #fold(old: View, { head, reader }: Snapshot): Promise<Pick<View, "entries" | "related">> {
     let isTableChanged = false;
     const changes = new Map<string, Entry>();
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
-      // Leaves of one bundle arrive without a pause between them.
+      // The leaves of one bundle (a file of up to 256 leaves) arrive without a pause between them.
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
       if (leaf.kind === "receipt") old.receipts.add(leaf);

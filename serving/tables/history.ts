@@ -6,9 +6,9 @@ import { bucketOf } from "../../pipelines/record/ids.ts";
 import type { View } from "./view.ts";
 
 export interface HistoryBounds {
-  /** Most bytes of one file; a larger one is not read. */
+  /** Largest number of bytes of one file; a larger one is not read. */
   maxFileBytes: number;
-  /** Most bytes of all cached files. */
+  /** Largest number of bytes of all cached files. */
   maxBytes: number;
 }
 
@@ -20,8 +20,9 @@ interface CachedFile {
 }
 
 /**
- * Daily prices and latencies, read from the history file of an endpoint's bucket when a page needs them. Files never change
- * under their name, so the cache stays valid; the least recently used file is evicted first.
+ * Daily prices and latencies, read when a page needs them. The endpoints of one bucket (a group by a hash of their
+ * ids) share a history file. Files never change under their name, so the cache stays valid; the least recently used
+ * file is evicted first.
  */
 export class HistoryTables {
   readonly #cached = new Map<string, CachedFile>();

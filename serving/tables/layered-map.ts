@@ -1,5 +1,6 @@
-/** A delta that reaches this fraction of the base (one eighth), and 1024 keys, is merged into a new base. */
+/** A delta with at least one eighth of the base's number of keys is merged into a new base. */
 const MERGE_SHARE = 8;
+/** A delta with fewer keys than this is never merged. */
 const MERGE_MIN = 1024;
 
 /** An immutable map in two layers: a large base that is shared between versions, and a small delta that is copied. */

@@ -12,13 +12,13 @@ export interface Match {
   tools?: ToolChoice;
 }
 
-/** The tool of an MCP server that an answer is about, when the question did not name a known one. */
+/** The tool of an MCP server that an answer is about, when the query did not name a known one. */
 export interface ToolChoice {
   /** Name of the tool that the answer is about. */
   answeredTool: string;
   /** Names of the server's other tools in the record, sorted. */
   others: readonly string[];
-  /** Name of the tool that was asked for and is not in the record, or null. */
+  /** Name of the requested tool that is not in the record, or null. */
   unknownTool: string | null;
 }
 
@@ -53,7 +53,10 @@ function toolChoiceOf(
     : { answeredTool: about, others: [...tools].sort(), unknownTool: missing };
 }
 
-/** Preferred methods when the question names none; listed endpoints come before them. */
+/**
+ * Order of preference of methods when the query names none. Listed endpoints are preferred to others before this
+ * order applies.
+ */
 const METHOD_ORDER = ["GET", "POST"];
 
 const methodRank = (method: string): number => {
@@ -83,7 +86,10 @@ function choose(view: View, names: readonly NamedEndpoint[], method: string | un
   return candidates.length > 1 ? candidates.sort(compareCandidates(view))[0]! : (candidates[0] ?? null);
 }
 
-/** Most templates that are compared with one url. Earlier ones come first, so a flood of later ones cannot hide them. */
+/**
+ * Largest number of templates that are compared with one url. Earlier ones come first, so a flood of later ones
+ * cannot hide them.
+ */
 const MAX_TEMPLATES = 500;
 
 function findByTemplate(view: View, normalised: string, method: string | undefined): NamedEndpoint | null {
@@ -103,9 +109,9 @@ function findByTemplate(view: View, normalised: string, method: string | undefin
 }
 
 /**
- * Finds the endpoint that a normalised url means: `exact` when the record has the method and the url; else `path`, when it
- * has the same origin and path with another query, or a template that matches (longest literal prefix first). Null
- * otherwise.
+ * Finds the endpoint that a normalised url means: `exact` when the record has the method and the url; else `path`,
+ * when it has the same origin and path with another query, or a template that matches (longest literal prefix first).
+ * Null otherwise.
  * @param tool name of a tool of an MCP server, which may have several tools at one url
  */
 export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {

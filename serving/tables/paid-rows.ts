@@ -9,8 +9,8 @@ import type { EvidenceFile } from "./view.ts";
 const Text = z.string().nullish().catch(null);
 
 /**
- * The members of a paid call's line that failure pages show. Later facts about the call overwrite members of the same
- * name.
+ * The members of a paid call's line in an evidence file that failure pages show. Later facts about the call overwrite
+ * members of the same name.
  */
 const PaidRow = z.object({
   ...SampleLine.pick({ obs_id: true, capability_id: true, t: true, kind: true, price: true, pay_to: true }).shape,
@@ -28,7 +28,10 @@ const PaidRow = z.object({
     .catch(null),
   settlement: z.object({ tx: z.string(), network: z.string(), asset: z.string() }).nullish().catch(null),
   quote: z.object({ network: z.string(), asset: z.string() }).nullish().catch(null),
-  /** Only in the line of a call that its buyer published; our own calls have a quote and a settlement instead. */
+  /**
+   * Only in the line of a call that its buyer published. Lines of our own calls have a quote and a settlement
+   * instead.
+   */
   ...{ pass: z.boolean().optional(), tx: Text, network: Text, asset: Text },
 });
 export type PaidRow = z.infer<typeof PaidRow>;
@@ -36,10 +39,11 @@ export type PaidRow = z.infer<typeof PaidRow>;
 /** A later fact about a paid call. */
 export interface PaidFact {
   callId: string;
+  /** Position in the log. Facts are applied in this order. */
   position: number;
   field: string;
   value: unknown;
-  /** Key of the file that holds it. */
+  /** Key of the file that holds the fact. */
   file: string;
 }
 
@@ -99,9 +103,9 @@ interface CachedFile {
 }
 
 /**
- * Failed paid calls, read from the evidence files when a page asks for them. A file is used only after its hash matched
- * its leaf. Files never change under their key, so they stay cached; the least recently used one is evicted first. One
- * file is read at a time.
+ * Failed paid calls, read from the evidence files when a page needs them. A file is used only if it has the hash that
+ * its leaf states. Files never change under their key, so they stay cached; the least recently used one is evicted
+ * first. One file is read at a time.
  */
 export class PaidRows {
   readonly #cached = new Map<string, CachedFile>();
@@ -128,7 +132,11 @@ export class PaidRows {
     return cached.file;
   }
 
-  /** @throws MissingObject, Unproven, what the store throws; Problem unavailable where too many wait */
+  /**
+   * Reads a file, after the reads that began earlier.
+   * @throws MissingObject, Unproven (it does not have the hash of its leaf), errors of the store; Problem unavailable
+   * when too many files wait
+   */
   read(file: EvidenceFile): Promise<PaidFile> {
     const pending = this.#pendingReads.get(file.key);
     if (pending) return pending;
@@ -165,7 +173,10 @@ export class PaidRows {
   }
 }
 
-/** @returns the length of what is kept of the line, as text */
+/**
+ * Adds the line to its endpoint's part, if it is a call that may have failed or a later fact about one. @returns
+ * length of the stored text
+ */
 function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): number {
   const row = PaidRow.safeParse(line).data;
   if (row) {

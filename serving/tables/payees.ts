@@ -6,7 +6,7 @@ import type { Payee } from "../schemas/check.ts";
 import { defectsOf } from "./defects.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
 
-/** Most origins in one answer; an address may be paid at thousands. */
+/** Largest number of origins in one answer; one address may be paid at thousands of origins. */
 export const MAX_ORIGINS = 100;
 
 /** Rows that are added between two yields to the event loop: a few milliseconds. */
@@ -23,8 +23,8 @@ interface PayeeSource {
 }
 
 /**
- * Listed endpoints of one view by the addresses that they are paid at. An endpoint counts for every address in the offers
- * of its newest 402 and of its earlier ones, so a seller cannot shed its record by naming another address.
+ * Listed endpoints of one view by the addresses to which they are paid. An endpoint counts for every address in the
+ * offers of its newest 402 and of earlier ones, so a seller cannot shed its record by naming another address.
  */
 export class PayeeTable {
   readonly #byAddress = new Map<string, ListedEntry[]>();
@@ -89,7 +89,10 @@ export class PayeeTable {
   }
 }
 
-/** Returns the distinct keys of a row's addresses. Nearly all of the millions of rows have one, which avoids a Set. */
+/**
+ * Returns the distinct keys of a row's addresses. Nearly all of the millions of rows have one address, for which no
+ * Set is made.
+ */
 function addressesOf({ pay_tos, pay_tos_before }: VolatileRow): Iterable<string> {
   if (pay_tos.length === 1 && pay_tos_before.length === 0) return [addressKey(pay_tos[0]!)];
   return new Set([...pay_tos, ...pay_tos_before].map(addressKey));

@@ -3,13 +3,16 @@ import { addressKey } from "../../pipelines/record/networks.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import { readThefts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 
-/** An endpoint that took money without a delivery. */
+/** An endpoint that took money without a delivery (a theft). */
 interface EndpointThefts {
   cap: string;
   domain: string;
-  /** The row's column `thefts`, to detect changes. */
+  /** Text of the volatile row's column `thefts`, compared to detect changes. */
   columnText: string;
-  /** Days of the thefts (unix ms) by the key of the address that received the money; null: address unknown. */
+  /**
+   * Times of the thefts (unix ms, one for each day) by the key of the address that received the money; null: address
+   * unknown.
+   */
   days: ReadonlyMap<string | null, readonly number[]>;
 }
 
@@ -17,17 +20,17 @@ interface EndpointThefts {
 export interface TheftSummary {
   /** Capability ids, ascending. */
   caps: string[];
-  /** Newest day of a theft, unix ms. */
+  /** Time of the newest theft, unix ms. */
   lastTheftMs: number;
 }
 
 type TheftIndex = Map<string, EndpointThefts[]>;
 
 /**
- * Endpoints that took money without a delivery, by endpoint, address and registrable domain. It corresponds to grading's
- * table of related parties (verification-method.md section 7), for answers about urls without a card. Immutable; built from
- * the few rows that name thefts. A query counts thefts within the grading window that are at least 24 hours old, since the
- * money may be paid back until then.
+ * Endpoints that took money without a delivery, by endpoint, address and registrable domain. Answers about urls
+ * without a card use it, as grading uses its table of related parties (verification-method.md section 7). Immutable;
+ * built from the few rows that name thefts. A query counts thefts within the grading window that are at least 24
+ * hours old, since the money may be paid back until then.
  */
 export class TheftTable {
   static readonly empty = new TheftTable(new Map());

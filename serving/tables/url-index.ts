@@ -8,7 +8,7 @@ export interface NamedEndpoint {
   method: string;
 }
 
-/** An endpoint whose url is a template, compiled. */
+/** An endpoint whose url is a template, with its compiled pattern. */
 export interface TemplateName extends NamedEndpoint, Template {}
 
 const NO_ENDPOINTS: readonly never[] = [];
@@ -22,7 +22,7 @@ export class UrlIndex {
   readonly #byUrl = new Map<string, NamedEndpoint[]>();
   readonly #byPath = new Map<string, NamedEndpoint[]>();
   readonly #byOrigin = new Map<string, NamedEndpoint[]>();
-  /** Templates by literal prefix, in the order in which they were added. */
+  /** Templates by their prefix (the url before its first placeholder), in the order in which they were added. */
   readonly #templates = new Map<string, TemplateName[]>();
 
   add(name: NamedEndpoint): void {
@@ -49,8 +49,8 @@ export class UrlIndex {
   }
 
   /**
-   * Yields the templates that may match a url, one list per literal prefix, the longest prefix first. Prefixes of the url are
-   * looked up, so templates with other prefixes cost nothing.
+   * Yields the templates that may match a url, one list for each prefix of the url, the longest first. Templates with
+   * other prefixes are not read.
    */
   *templatesFor(normalised: string): Generator<readonly TemplateName[]> {
     let prefix = pathKey(normalised);

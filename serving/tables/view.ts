@@ -10,31 +10,34 @@ import { TheftTable } from "./thefts.ts";
 import { UrlIndex } from "./url-index.ts";
 import { WordIndex } from "./words.ts";
 
-/** A volatile row with the key of its live file. */
+/**
+ * A volatile row (the facts about an endpoint that change faster than its card), with the key of the file that holds
+ * it.
+ */
 export interface FoldedRow extends VolatileRow {
   file: string;
 }
 
-/** The volatile rows of one `live/view.json`. */
+/** The volatile rows that one version of `live/view.json` names. */
 export interface VolatileRows {
-  /** Etag of `live/view.json`, or null before the first. */
+  /** Etag of `live/view.json`; null before the first version was read. */
   etag: string | null;
-  /** When that file was made, unix ms, or null before the first. */
+  /** When that version was made, unix ms; null before the first. */
   madeAt: number | null;
-  /** Size of the tree that the rows' counts refer to. */
+  /** Size of the log when the rows were made. Their counts start from the cards in the log of that size. */
   treeSize: number;
-  /** Positions in the log up to which the rows are made. */
+  /** For each topic and partition of the log, the position up to which its records are counted in the rows. */
   positions: Positions;
   /**
-   * Keys of the folded live files in the view's order, each with the number of endpoints whose newest row it holds. Keys are
-   * never reused, so a file is read once.
+   * Keys of the files that were read, in the order of `live/view.json`, each with the number of endpoints whose
+   * newest row it holds. Keys are never reused, so a file is read once.
    */
   files: ReadonlyMap<string, number>;
   /** The newest row of every endpoint, by capability id. */
   rows: LayeredMap<FoldedRow>;
-  /** The rows that name thefts, by payee and domain. */
+  /** The endpoints whose rows name payments that were taken without a delivery, by payee and domain. */
   thefts: TheftTable;
-  /** Key of the history file (daily prices and latencies) by bucket. */
+  /** Key of the history file (daily prices and latencies) of each bucket, the group of endpoints that share a file. */
   history: ReadonlyMap<number, string>;
 }
 
@@ -56,7 +59,7 @@ const NO_RELATED_PARTIES = new RelatedParties([]);
 export interface ViewParts {
   /** Name of the log, from its checkpoint. */
   origin: string;
-  /** Number of leaves that are folded in. */
+  /** Number of leaves (entries of the log) that the view includes. */
   size: number;
   entries: LayeredMap<Entry>;
   volatile: VolatileRows;
@@ -69,8 +72,9 @@ export interface ViewParts {
 }
 
 /**
- * The state that answers are made from: the fold of the tree up to one size, and the volatile rows of one moment. Immutable;
- * the follower replaces it as a whole, so an answer never mixes two states and counts never decrease.
+ * The state that answers are made from: the leaves of the log up to one size, combined (folded) into one entry for
+ * each endpoint, and the volatile rows of one moment. Immutable; the follower replaces it as a whole, so an answer
+ * never mixes two states and counts never decrease.
  */
 export class View {
   readonly origin: string;
@@ -78,14 +82,20 @@ export class View {
   readonly entries: LayeredMap<Entry>;
   readonly volatile: VolatileRows;
   readonly urlIndex: UrlIndex;
-  /** Words of the listed endpoints; indexed when somebody searches. */
+  /** Text index of the listed endpoints, built at the first search. */
   readonly wordIndex: WordIndex;
   readonly evidence: EvidenceFiles;
-  /** All files of the archive. It only grows and is shared by views, which use the leaves below their own size. */
+  /**
+   * The manifests of archived files. Views share this object, which only grows; each uses the leaves below its own
+   * size.
+   */
   readonly archive: ArchiveFold;
-  /** The positions of receipts of web/evidence in the tree. It only grows and is shared by views, as the archive is. */
+  /** The leaves of receipts that web/evidence issued. Views share this object, which only grows. */
   readonly receipts: ReceiptLeaves;
-  /** The table of related parties as the leaves hold it. The live tables are newer, where there are any. */
+  /**
+   * The table of related parties (endpoints with a common payee or domain) that the log's leaves hold. The volatile
+   * tables are newer, where there are any.
+   */
   readonly related: RelatedParties;
   #payees: PayeeTable | undefined;
 
@@ -133,8 +143,8 @@ export class View {
   }
 
   /**
-   * Returns the numbers of observations and withdrawals since a card, from the volatile rows. The rows count from the card
-   * in the tree that they were made against, so for a newer card the result is zero.
+   * Returns the numbers of observations and withdrawals since a card, from the volatile rows. A row counts from the
+   * card that was the newest when the row was made, so for a newer card the result is zero.
    * @param leaf index of the card's leaf
    */
   countsSince(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
@@ -143,13 +153,16 @@ export class View {
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
   }
 
-  /** The table of payees, built at first use. */
+  /** Returns the table of payees, built at first use. */
   get payees(): PayeeTable {
     this.#payees ??= PayeeTable.build(this);
     return this.#payees;
   }
 
-  /** Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits for it. */
+  /**
+   * Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits
+   * for it.
+   */
   async prepareLike({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
     if (hadPayeeTable) this.#payees ??= await PayeeTable.buildYielding(this);
   }
@@ -161,17 +174,20 @@ export class View {
 }
 
 /**
- * Number of evidence files of a bucket that are remembered: more days than the grading window has. The log names all
- * files.
+ * Largest number of evidence files of a bucket that are remembered: more days than the grading window has. The log
+ * names all files.
  */
 const MAX_FILES_PER_BUCKET = 200;
 
-/** An evidence file as its leaf names it, packed and unpacked. */
+/**
+ * An evidence file (published records of one bucket and day), with the hash and size that its leaf states for its
+ * compressed and for its uncompressed bytes.
+ */
 export type EvidenceFile = NamedFile & { day: string };
 
 /**
- * The newest evidence files of each bucket: pages name them, and failed calls are read from them. It only grows, by
- * facts that the tree never changes, so views share it.
+ * The newest evidence files of each bucket. Pages name them, and failed calls are read from them. Views share this
+ * object, which only grows, since leaves never change.
  */
 class EvidenceFiles {
   readonly #newest = new Map<number, EvidenceFile[]>();
@@ -197,7 +213,9 @@ class EvidenceFiles {
   }
 }
 
-/** The leaf of each receipt, by its hash: some 120 bytes of memory for a receipt that was sold. */
+/**
+ * The index of each receipt's leaf by the receipt's hash, which takes some 120 bytes of memory for each sold receipt.
+ */
 class ReceiptLeaves {
   readonly #leaves = new Map<string, number>();
 

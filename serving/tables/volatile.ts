@@ -18,18 +18,19 @@ const ViewFile = z.looseObject({
 
 const MAX_VIEW_BYTES = 1024 * 1024;
 
-/** Rows that are folded between two yields to the event loop: a few milliseconds. */
+/** Rows that are applied between two yields to the event loop: a few milliseconds. */
 const ROWS_PER_TURN = 128;
 
-/** Returns the prefix that the files of one partition's table share. */
+/** Returns the part of a file's key that all files of one partition's table share. */
 const tablePrefix = (key: string): string => key.slice(0, key.indexOf("."));
 
 /**
- * Reads the volatile rows that `live/view.json` names. Only new files are read, and only their rows change. The old rows are
- * returned when the file has not changed, is missing, or its positions went back, as they do while a lake is rebuilt.
+ * Reads the volatile rows that `live/view.json` names. Only new files are read, and only their rows change. The old
+ * rows are returned when the file has not changed, is missing, or has lower positions than before, as it has while
+ * the database behind it (the lake) is rebuilt.
  * @returns the volatile rows, and those of them that are new
- * @throws Error when `live/view.json` or one of its files cannot be read; files are replaced every few seconds, so the next
- * call may succeed
+ * @throws Error when `live/view.json` or one of its files cannot be read; files are replaced every few seconds, so
+ * the next call may succeed
  */
 export async function loadVolatile(
   store: Pick<Store, "get">,
@@ -55,7 +56,8 @@ export async function loadVolatile(
 }
 
 /**
- * Reports whether every table still names the files that are folded already, in the same order and before any new ones.
+ * Reports whether, in each partition's table, the files that were already read come in their former order and before
+ * any new ones.
  */
 function continuesFrom(old: VolatileRows, keys: readonly string[]): boolean {
   const foldedKeys = [...old.files.keys()];
@@ -70,8 +72,9 @@ function continuesFrom(old: VolatileRows, keys: readonly string[]): boolean {
 }
 
 /**
- * Folds the new files, in their order, over the rows that are held. Returns null when a file that is no longer named still
- * holds the newest row of an endpoint: its row cannot be undone, so all files have to be folded from the beginning.
+ * Applies the rows of the new files, in their order; each replaces the older row of its endpoint. Returns null when a
+ * file that is no longer named still holds the newest row of an endpoint: the row before that one is not known any
+ * more, so all files have to be read from the beginning.
  */
 async function fold(
   store: Pick<Store, "get">,

@@ -27,7 +27,7 @@ export const CLASS_WORDS: Readonly<Record<string, string>> = {
  * contain a word it takes 70 ms.
  */
 const MAX_CPU_MS = 5_000;
-/** Memory of the thread without SQLite's own, MiB. */
+/** Limit on the thread's memory, MiB. SQLite's own memory is not counted. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 /** Most queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
@@ -35,10 +35,13 @@ const MAX_WAITING = 200;
 const ENTRIES_PER_TURN = 1_000;
 /** Number of texts in one message to the thread. */
 const TEXTS_PER_BATCH = 256;
-/** Most attempts of one query; it is sent again when the thread had lost its index. */
+/** Largest number of attempts of one query. A query is sent again when the thread had lost its index. */
 const MAX_TRIES = 5;
 
-/** Answer of the thread. `matched` is absent when it had lost its index, and after messages that only add texts. */
+/**
+ * Answer of the thread. `matched` is absent when the thread had lost its index, and after messages that only add
+ * texts.
+ */
 type Answer = { matched?: TextMatches };
 /** The part of a view that is indexed. */
 interface IndexSource {
@@ -48,9 +51,9 @@ interface IndexSource {
 type RowText = readonly [row: number, text: IndexedText | null];
 
 /**
- * Full-text index of the listed endpoints. The index is in a thread of its own, so a query never blocks the event loop.
- * The first query builds it; each later query first brings it up to the view that is asked about. All views share it,
- * so callers must drop endpoints that their view does not list.
+ * Full-text index of the listed endpoints. The index is in a thread of its own, so a query never blocks the event
+ * loop. The first query builds it; each later query first updates it to the view that is searched. All views share
+ * it, so callers must drop endpoints that their view does not list.
  */
 export class WordIndex {
   /** By capability id: the endpoint's row in the index, and the listing that was indexed. */
@@ -58,11 +61,11 @@ export class WordIndex {
   #entries: LayeredMap<Entry> | null = null;
   #size = -1;
   #sentBatches = 0;
-  /** Incremented each time the index is built from the beginning. */
+  /** Incremented each time the index was lost and has to be built from the beginning. */
   #generation = 0;
   #pendingChange: Promise<void> = Promise.resolve();
 
-  /** @param thread what answers as words-worker.mjs does */
+  /** @param thread the thread that runs words-worker.mjs; tests pass another one */
   constructor(
     private readonly thread: Pick<BoundedThread, "ask"> = new BoundedThread(
       new URL("./words-worker.mjs", import.meta.url),

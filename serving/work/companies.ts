@@ -11,19 +11,25 @@ import {
   type MatchFound,
 } from "../schemas/companies.ts";
 
-/** The parts that a lookup needs. */
+/** The dependencies of a lookup. */
 export interface CompaniesDeps {
   register: Pick<Register, "use">;
   clock: Clock;
 }
 
-/** Longest body, bytes: room for names of 300 characters, each escaped, and the other fields. */
+/**
+ * Longest body, bytes: room for {@link MAX_NAMES} names of 300 characters, all of them escaped in JSON, and the other
+ * fields.
+ */
 const MAX_BODY_BYTES = MAX_NAMES * 2_000 + 8_192;
 const DEFAULT_MATCHES = 10;
 
 const emptyToNull = (text: string | null): string | null => (text === null || text === "" ? null : text);
 
-/** GLEIF's reasons for a parent that is not reported (Reporting Exceptions 2.1 and 1.1), in words. */
+/**
+ * Texts for the codes with which GLEIF, the publisher of the register, gives the reason why a company does not report
+ * its parent (Reporting Exceptions 2.1 and 1.1).
+ */
 const NOT_REPORTED_TEXTS: Readonly<Record<string, string>> = {
   NATURAL_PERSONS: "natural persons hold it, and no company that could consolidate it",
   NO_KNOWN_PERSON: "no person is known to control it, as where shares are widely held",
@@ -39,7 +45,10 @@ const NOT_REPORTED_TEXTS: Readonly<Record<string, string>> = {
 
 const PARENT_KINDS = ["direct", "ultimate"] as const;
 
-/** Returns the parents of a company, and those that it does not report; null when the register holds no such file. */
+/**
+ * Returns the parents of a company, and the reasons for each parent that it does not report. Each of the two is null
+ * when the register was built without GLEIF's file of it.
+ */
 function parentsOf(
   company: Company,
   registerInfo: OpenRegister["made"],
@@ -59,7 +68,7 @@ function parentsOf(
   };
 }
 
-/** Converts a company of the register to its form in an answer. */
+/** Converts a company of the register to the form that answers use. */
 const toCompanyFound = (company: Company, registerInfo: OpenRegister["made"]): MatchFound["company"] => ({
   lei: company.lei,
   name: company.name,
@@ -91,7 +100,7 @@ const toCompanyFound = (company: Company, registerInfo: OpenRegister["made"]): M
   domains: company.domains,
 });
 
-/** Describes a reason of a match. */
+/** Returns the text for one reason why a company matches. */
 function describeReason(reason: Reason, { company, score }: Match): string {
   const where = company.jurisdiction ? ` in ${company.jurisdiction.slice(0, 2)}` : "";
   const words: Record<Reason, string> = {
@@ -140,7 +149,7 @@ function refuseDomainAlone(
     throw unavailableProblem("this register holds no domains");
 }
 
-/** Returns why no match is as certain as was asked, in words; null if one is. */
+/** Returns, as a text for the client, why no match has a score of at least `certainty`; null if one has. */
 function whyUncertain(matches: readonly Match[], certainty: number): string | null {
   const best = Math.max(0, ...matches.map(({ score }) => score));
   if (best >= certainty) return null;
@@ -148,7 +157,10 @@ function whyUncertain(matches: readonly Match[], certainty: number): string | nu
   return `${found} the certainty of ${certainty}`;
 }
 
-/** Looks up one company. @throws Problem nothing_relevant, which names the best score */
+/**
+ * Looks up one company.
+ * @throws Problem nothing_relevant, with the best score, if no match is as certain as was asked
+ */
 async function lookUpOne(question: CompaniesQuestion, { register, clock }: CompaniesDeps): Promise<CompaniesAnswer> {
   const { limit = DEFAULT_MATCHES, certainty = DEFAULT_CERTAINTY } = question;
   return register.use(async (open) => {
@@ -204,7 +216,10 @@ async function lookUp(question: CompaniesQuestion, deps: CompaniesDeps): Promise
   }
 }
 
-/** Returns the number of prices that a body costs: one for each of `names`, else one. @throws Problem bad_request */
+/**
+ * Returns how many times the price of one lookup a request with this body costs: once for each of `names`, else once.
+ * @throws Problem bad_request
+ */
 const countPrices = (body: unknown): number =>
   typeof body === "object" && body !== null && "names" in body
     ? (validate(CompaniesQuestion, body).names?.length ?? 1)
@@ -223,7 +238,7 @@ export const companiesLookup = {
   /** Longest body, bytes. */
   maxBodyBytes: MAX_BODY_BYTES,
   pricesOf: countPrices,
-  /** Problems in addition to bad_request and too_large. */
+  /** Problems that the work may throw in addition to bad_request and too_large. */
   errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
   offered: ({ register }: { register: Pick<Register, "isAvailable"> }): boolean => register.isAvailable,
   run: lookUp,

@@ -41,7 +41,7 @@ async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?:
   };
 }
 
-/** POST /v1/docs/extract (docs/paid-operations.md). */
+/** The work of POST /v1/docs/extract (docs/paid-operations.md). */
 export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   id: "docsExtract",
   method: "POST",

@@ -8,55 +8,56 @@ import { crockford130 } from "../../pipelines/record/ids.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
 import { Problem } from "../http/problem.ts";
 
-/** Days that a body is kept, beside the day on which it was fetched. */
+/** Days that a body is kept after the day on which it was fetched. */
 export const KEPT_DAYS = 30;
 
-/** Most bytes of all bodies together: some 400 of the largest, or 80,000 web pages of 50 kB. */
+/** Most bytes of all stored bodies together: room for some 400 of the largest, or for 80,000 web pages of 50 kB. */
 const MAX_BYTES = 4 * 2 ** 30;
 
-/** Folder in the store of the orders. It has one folder for each day. */
+/** Folder of the bodies, in the store that also holds the orders. It has one subfolder for each day of fetching. */
 const FOLDER = "seen/";
-/** Length of the body's SHA-256, which precedes the body in its object. */
+/** Length of the body's SHA-256 hash, with which each stored object begins; the body follows. */
 const HASH_BYTES = 32;
 const ID_PATTERN = /^(\d{4})(\d\d)(\d\d)-[0-9A-HJKMNP-TV-Z]{26}$/;
 const PAGE_SIZE = 1_000;
 const SWEEP_INTERVAL_MS = 3_600_000;
 
-/** Returns the key of a body's object; null for a text that is no id. The key follows from the id, which names the day. */
+/** Returns the store key of a body, in the subfolder of the day in its id; null for a text that is no id. */
 function keyOf(id: string): string | null {
   const [, year, month, day] = ID_PATTERN.exec(id) ?? [];
   return year === undefined ? null : `${FOLDER}${year}-${month}-${day}/${id}`;
 }
 
 export interface BodiesDeps {
-  /** The store of the orders: every replica that sells has the same. */
+  /** The store that also holds the orders. All replicas that sell use the same store. */
   store: Pick<Store, "create" | "get" | "list" | "delete">;
   clock: Pick<Clock, "now">;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count" | "gauge">;
-  /** Default 4 GiB. */
+  /** Most bytes of all stored bodies together. Default 4 GiB. */
   maxBytes?: number;
 }
 
-/** A body that is kept. */
+/** The id of a stored body, and the end of its storage. */
 export interface KeptBody {
-  /** The day and 130 random bits. Anybody who knows it can read the body. */
+  /** The day of fetching and 130 random bits. Anybody who knows the id can read the body. */
   id: string;
-  /** Time from which it may be deleted, RFC 3339. */
+  /** Time from which the body may be deleted, RFC 3339. */
   until: string;
 }
 
 /**
- * Bodies that POST /v1/web/evidence fetched, kept for their buyers. They are private: an id cannot be guessed and is in no
- * log. Any number of replicas may store and sweep at once, since the day in the key decides what is removed.
+ * Stores the bodies that POST /v1/web/evidence fetched, for their buyers. The bodies are private: an id cannot be
+ * guessed and is written to no log. Several replicas may store and delete bodies at the same time, since the day in an
+ * object's key alone decides when the object is deleted.
  */
 export class EvidenceBodies {
-  /** Bytes that the last sweep counted, and those that this replica has stored since. */
+  /** Bytes of all bodies that were stored at the last sweep, plus the bytes that this replica has stored since. */
   #storedBytes = 0;
 
   constructor(private readonly deps: BodiesDeps) {}
 
-  /** @throws Problem unavailable when there is no room */
+  /** Refuses work while the stored bodies have {@link BodiesDeps.maxBytes} or more. @throws Problem unavailable */
   refuseWhenFull(): void {
     if (this.#storedBytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
     throw new Problem("unavailable", "too many bodies of others are kept at the moment; nothing is charged", {
@@ -64,7 +65,7 @@ export class EvidenceBodies {
     });
   }
 
-  /** Keeps a body, durably, for at least {@link KEPT_DAYS} days. @throws Problem unavailable when the store fails */
+  /** Stores a body durably for at least {@link KEPT_DAYS} days. @throws Problem unavailable when the store fails */
   async keep(body: Uint8Array): Promise<KeptBody> {
     const day = dayOf(this.deps.clock.now());
     const id = `${day.replaceAll("-", "")}-${crockford130(randomBytes(HASH_BYTES))}`;
@@ -82,8 +83,9 @@ export class EvidenceBodies {
   }
 
   /**
-   * Returns a kept body; null when there is none, or when its days are over, even if it is not deleted yet.
-   * @throws Problem unavailable when the store fails, or what it holds is damaged
+   * Returns a stored body; null when none has this id or its {@link KEPT_DAYS} days are over, even if it is not deleted
+   * yet.
+   * @throws Problem unavailable when the store fails or the stored body is damaged
    */
   async read(id: string): Promise<Buffer | null> {
     const key = keyOf(id);
@@ -100,7 +102,11 @@ export class EvidenceBodies {
     throw new Problem("unavailable", "the body that is kept here is damaged; its receipt and proof still hold");
   }
 
-  /** Removes bodies whose days are over, and counts the rest. @returns objects removed @throws what the store throws */
+  /**
+   * Deletes the bodies whose {@link KEPT_DAYS} days are over, and counts the bytes of the others.
+   * @returns number of deleted bodies
+   * @throws any error of the store
+   */
   async sweep(): Promise<number> {
     const { store, metrics } = this.deps;
     let [removed, bytes, lastKey] = [0, 0, ""];
@@ -123,7 +129,10 @@ export class EvidenceBodies {
     return removed;
   }
 
-  /** Sweeps now and every hour of real time, until stopped. A pass that fails is made again. */
+  /**
+   * Runs {@link sweep} now and then hourly, by the real clock, until stopped. A failed sweep is logged; the next one
+   * repeats its work.
+   */
   startSweep(): { stop(): Promise<void> } {
     const sweepOnce = async (): Promise<void> => {
       await this.sweep().catch((error: unknown) => {

@@ -6,7 +6,7 @@ import { Problem } from "../http/problem.ts";
 import type { Extracted } from "../schemas/extract.ts";
 import { type ExtractionRequest, type Extractor, ExtractorUnavailable, NotExtracted } from "./extract/extractor.ts";
 
-/** A complete answer of a fetched address. */
+/** A complete HTTP response of a fetched address. */
 export type FetchedAnswer = Extract<EgressResult, { outcome: "answered" }>;
 
 /** A fetch of an address that a client named. */
@@ -14,11 +14,14 @@ export interface FetchOptions {
   url: string;
   /** JSON pointer to the address in the request's body, for errors. */
   pointer: string;
-  /** Most redirects that are followed; default: the limit of the egress profile `evidence`. */
+  /**
+   * Most redirects that are followed. Default: the limit of `evidence`, the egress profile (set of limits on outgoing
+   * requests) of these fetches.
+   */
   hops?: number | undefined;
-  /** The holder whose share of fetches it uses. */
+  /** The client whose fair share of fetches is used. */
   holder?: Holder | undefined;
-  /** Whether the answer has a `trace`. */
+  /** Whether the answer gets a `trace`, which lists every request in order, from redirect to redirect. */
   trace?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }
@@ -59,7 +62,7 @@ export async function fetchAnswer(
       errorsAt(pointer, result.says),
     );
   }
-  // A refusal without a reason is a fault of this machine, not of the address.
+  // When the egress refuses without a reason, the fault is this machine's, not the address's.
   if (!result.reason) throw unavailableProblem("nothing can be fetched now");
   throw new Problem(
     "bad_request",

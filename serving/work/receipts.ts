@@ -10,11 +10,11 @@ import { Problem } from "../http/problem.ts";
 import type { EvidenceAnswer, ReceiptProof } from "../schemas/evidence.ts";
 import type { EvidenceBodies } from "./evidence-bodies.ts";
 
-/** Producer of the records of receipts. */
+/** Name by which the log's records of receipts name their producer. */
 const PRODUCER = "serving";
-/** Time within which answers promise that a receipt is in the tree, ms: twice the 60 s of publication.md (Promises). */
+/** Time within which answers promise a receipt in the Merkle tree, ms: twice the 60 s of docs/design/publication.md. */
 const PROVEN_WITHIN_MS = 120_000;
-/** Largest body that is included in the answer, bytes. */
+/** Largest body that an answer includes as base64, bytes. A larger one is only stored. */
 const INLINE_BYTES = 2 ** 20;
 
 export interface ReceiptsDeps {
@@ -25,18 +25,19 @@ export interface ReceiptsDeps {
 }
 
 /**
- * Stores the bodies of signed receipts and records the receipts' hashes. Serving never writes the tree: it appends a hash to
- * the log, and the publisher makes a leaf of it at its next run.
+ * Stores the bodies of signed receipts and records the receipts' hashes. This process never writes the Merkle tree: it
+ * appends a hash to the log of records, and the publisher (another process) adds it to the tree as a leaf at its next
+ * run.
  */
 export class Receipts {
   constructor(private readonly deps: ReceiptsDeps) {}
 
-  /** Refuses work while no body can be stored; called before anything is fetched. @throws Problem unavailable */
+  /** Refuses work while the store of bodies is full; called before anything is fetched. @throws Problem unavailable */
   refuseWhenFull(): void {
     this.deps.bodies.refuseWhenFull();
   }
 
-  /** Keeps a body, durably. @returns the member `body` of an answer @throws Problem unavailable */
+  /** Stores a body durably. @returns the member `body` of an answer @throws Problem unavailable */
   async keep(body: Uint8Array): Promise<EvidenceAnswer["body"]> {
     if (body.length === 0) return { base64: "", href: null, kept_until: null };
     const { id, until } = await this.deps.bodies.keep(body);
@@ -48,8 +49,10 @@ export class Receipts {
   }
 
   /**
-   * Appends the hash of a receipt to the log, durably. @returns the member `proof` of an answer
-   * @throws Problem log_unavailable: the hash may or may not be in the log, where it harms nobody
+   * Appends the hash of a receipt to the log, durably.
+   * @returns the member `proof` of an answer
+   * @throws Problem log_unavailable if the hash may be missing in the log; if it is in the log nevertheless, it does no
+   * harm
    */
   async recordHash(sha256: string): Promise<EvidenceAnswer["proof"]> {
     const { log, clock, baseUrl } = this.deps;
@@ -64,15 +67,15 @@ export class Receipts {
     return { href: `${baseUrl}/v1/web/evidence/receipts/${sha256}`, by: provenBy };
   }
 
-  /** Returns a kept body; null when there is none, or none any more. @throws Problem unavailable */
+  /** Returns a stored body; null when there is none with this id or its time is over. @throws Problem unavailable */
   readBody(id: string): Promise<Buffer | null> {
     return this.deps.bodies.read(id);
   }
 }
 
 /**
- * Returns the proof that the tree holds a leaf, from the proven objects of one checkpoint.
- * @throws MissingObject, Tampered
+ * Returns the proof that the Merkle tree of a checkpoint (its signed size and root hash) contains the leaf at `index`.
+ * @throws MissingObject, Tampered when a published object is missing or does not match the checkpoint
  */
 export async function proofOfLeaf(index: number, { head, reader }: Snapshot): Promise<ReceiptProof> {
   const n = Math.floor(index / TILE_WIDTH);

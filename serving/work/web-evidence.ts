@@ -39,7 +39,7 @@ async function excerptOf(
   }
 }
 
-/** Returns the members of the receipt that describe the answer. */
+/** Returns the members of the receipt that describe the fetched HTTP response. */
 function receiptFieldsOf(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_url" | "hops" | "status" | "headers"> {
   return {
     final_url: withoutFragment(answer.url),

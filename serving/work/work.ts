@@ -12,31 +12,37 @@ import type { Summariser } from "./brief/summariser.ts";
 import type { Extractor } from "./extract/extractor.ts";
 import type { Receipts } from "./receipts.ts";
 
-/** The parts that paid work needs. */
+/** The dependencies of the work of paid operations. */
 export interface WorkDeps {
   egress: Egress;
   extractor: Extractor;
-  /** Signs with the answers key. */
+  /** Signs with the answers key, the service's key for signed answers. */
   signer: Signer;
   clock: Clock;
   /** Documents for questions that name no urls. */
   corpus: Corpus;
-  /** The record, for questions about it; without it they are asked of the documents. */
+  /**
+   * The record (what this service has observed of endpoints), for questions about it. Without it, such questions are
+   * answered from the documents of `corpus`.
+   */
   record?: RecordParts;
   /** Searches the web for questions that name no urls. */
   search?: SearchProvider;
   summariser: Summariser;
   register: Register;
-  /** Keeps bodies and receipts of web/evidence; null where nothing is sold, since there is no store for them. */
+  /**
+   * Stores the bodies and receipts of POST /v1/web/evidence; null where nothing is sold, since no store is open there.
+   */
   receipts: Receipts | null;
-  /** The holder whose share of fetches and extractions the work uses. */
+  /** The client whose fair share of fetches and extractions the work uses. */
   holder?: Holder;
 }
 
 /**
- * The work of one paid operation. The operation that offers it sets the price, takes the payment, and validates the body
- * before it claims the payment. The work either resolves with a complete answer or rejects, with a Problem unless the fault
- * is ours, so that nothing is charged for work that was not done.
+ * The work of one paid operation. The operation that offers the work sets the price, takes the payment, and validates
+ * the request's body before it claims the payment (marks it as used for this request). The work either resolves with a
+ * complete answer or rejects, with a Problem unless the fault is ours, so that nothing is charged for work that was not
+ * done.
  */
 export interface Work<Input = unknown, Answer extends object = object> {
   id: string;
@@ -44,20 +50,21 @@ export interface Work<Input = unknown, Answer extends object = object> {
   path: string;
   summary: string;
   body: z.ZodType<Input>;
-  /** A valid body, which catalogues show. */
+  /** A valid body, which catalogues of the operations show as an example. */
   example: Record<string, unknown>;
   answer: z.ZodType<Answer>;
   /** Longest body, bytes. */
   maxBodyBytes: number;
   /**
-   * Returns the number of prices that a body costs (default: one). If present, the body is read before the 402, so that the
-   * 402 names the total.
-   * @param body parsed JSON, not validated @throws Problem bad_request for an invalid body that names several items
+   * Returns how many times the price of the operation a request with this body costs (default: once). If present, the
+   * body is read before the 402 is sent, so that the 402 names the total.
+   * @param body parsed JSON, not validated
+   * @throws Problem bad_request for an invalid body that names several items
    */
   pricesOf?(body: unknown): number;
-  /** Problems in addition to bad_request and too_large. */
+  /** Problems that the work may throw in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
-  /** Returns whether the work can be done here at all (default: always). If not, it has no terms and is not described. */
+  /** Returns whether this service can do the work at all (default: always). If not, the operation is not offered. */
   offered?(deps: WorkDeps): boolean;
   /** Does the work. @param asked the validated body @throws Problem */
   run(asked: Input, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;

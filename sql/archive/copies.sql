@@ -1,6 +1,7 @@
 -- name: days
--- Days with archived rows whose record ids are needed to load the staged segments: a copy of an archived row may have been
--- observed one day before or after it. `known` = the ids of that day are in left_id.
+-- Days whose archived records may have a copy among the staged records (those of temp stage, which are being loaded).
+-- The ids of these days are needed to recognise the copies: a copy may have been observed one day before or after the
+-- archived record. `known` = the ids of that day are in left_id already.
 -- grain: one (topic, partition, type, UTC day)
 -- reads: temp stage, filed, left_day
 -- writes: nothing
@@ -11,7 +12,7 @@ LEFT JOIN left_day l ON l.type = f.type AND l.day = f.day AND l.part = f.part
 ORDER BY ALL;
 
 -- name: forget
--- Deletes the ids of all days but $days, for the types $types.
+-- Deletes the ids of archived records of all days but $days, for the record types $types.
 -- grain: one (type, UTC day)
 -- reads: $part, $types and $days (JSON arrays)
 -- writes: left_id, left_day
@@ -19,7 +20,8 @@ DELETE FROM left_id WHERE part = $part AND type IN (FROM texts_of($types)) AND d
 DELETE FROM left_day WHERE part = $part AND type IN (FROM texts_of($types)) AND day::VARCHAR NOT IN (FROM texts_of($days));
 
 -- name: ids
--- Reads the ids of an archived day from the segments that are loaded.
+-- Reads the ids of one day's archived records from the segments: of those below the offsets up to which the archive
+-- has them and the lake is loaded.
 -- grain: one record that is in a file of the archive
 -- reads: the segments $files (a glob); filed, positions; $type, $day, $part
 -- writes: left_id

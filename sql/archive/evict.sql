@@ -1,5 +1,5 @@
 -- name: waiting
--- Probes of days before $until that are in the lake, so that no archive file has them yet.
+-- Number of probes of days before $until that are still in the lake, and so in no archive file yet.
 -- grain: one (type, UTC day, partition)
 -- reads: event, positions; $until (day)
 -- writes: nothing
@@ -9,8 +9,8 @@ WHERE e.observed_at < $until::DATE AND is_probe(e.type) AND e.log_offset < p.nex
 GROUP BY ALL ORDER BY ALL;
 
 -- name: hanging
--- Removes the rows of other tables that refer to the archived rows of one partition. The totals of endpoints do not change, since
--- they count archived rows too.
+-- Removes the rows of other tables that refer to the archived rows of one partition. The totals of endpoints do not
+-- change, since they count archived rows too.
 -- grain: leaving = one withdrawn row that is removed
 -- reads: event; $type, $day, $part, $next
 -- writes: withdrawal, withdrawn, left_id, left_day; temp leaving
@@ -38,7 +38,8 @@ SELECT count(*) AS n FROM event WHERE part = $part::USMALLINT AND type = $type A
 DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(observed_at, $day) AND log_offset < $next::BIGINT;
 
 -- name: note
--- Records which manifests were applied to one partition.
+-- Records which manifests (descriptions of archive files) were applied to one partition, that is, whose rows were
+-- removed.
 -- grain: one manifest
 -- reads: $ids (JSON array of manifests); $type, $day, $part, $next, $removed
 -- writes: archived

@@ -1,13 +1,14 @@
--- The lines of an archive file of probes, read from the segments; each is RFC 8785 JSON and a newline.
--- A file holds the rows of one type and UTC day whose offset is at least `first` and below `next` of their partition: the
--- first copy of each event, and none that a file of $others holds. Where a text has an escape, or a number might be printed
--- otherwise by another engine, the line is 0x1e and {event_id, cap, t (Unix ms), body}, from which probe-files.ts prints it.
+-- The lines of an archive file of probes, read from the segments; each line is RFC 8785 JSON and a newline.
+-- A file holds the rows of one type and UTC day whose offset in their partition is at least `first` and below `next`:
+-- of several copies of an event the first, and no event that is in one of the files $others. If a text has an escape,
+-- or another engine might print a number in another way, the line is 0x1e and {event_id, cap, t (Unix ms), body}, from
+-- which probe-files.ts prints the line.
 -- grain: one line, ascending by capability and record
 -- reads: the segments $files (a glob), the files $others (a JSON array of paths of lines); $type, $day, $bounds (JSON
 -- array of {part, first, next})
 -- writes: nothing
 WITH bounds AS (SELECT unnest(from_json($bounds, '[{"part": "USMALLINT", "first": "BIGINT", "next": "BIGINT"}]'), recursive := true)),
- -- Copies of one event may have been observed on both sides of midnight.
+ -- Two copies of one event may have been observed before and after midnight, so the days around $day are read too.
  near AS MATERIALIZED (
   SELECT part, "offset", event_id, coalesce(cap, key) AS cap FROM read_parquet($files) JOIN bounds USING (part)
   WHERE type = $type AND observed_at >= $day::DATE - 1 AND observed_at < $day::DATE + 2 AND "offset" < next),

@@ -1,6 +1,6 @@
 -- name: days
--- Days before $until with records that no evidence file has yet, oldest first: days after $newest (the newest closed day),
--- and closed days for which records arrived later.
+-- Days before $until with records that are in no evidence file yet, oldest first: days after $newest, the newest
+-- closed day (a day is closed when its evidence file is written), and closed days for which records arrived later.
 -- grain: one UTC day
 -- reads: event; $until, $newest (days), $read and $ends (JSON arrays of {topic, part, next}: how far closes have read, and how
 --   far the lake is loaded)
@@ -14,15 +14,16 @@ WHERE e.type NOT IN ('paid.commitment', 'web.receipt') AND e.observed_at < $unti
 ORDER BY day;
 
 -- name: of_day
--- The records that the evidence of one UTC day is made of, bucket by bucket: those observed on that day at offsets below $ends
--- that no earlier close of the day had read ($known), and the other records of every paid call that one of them belongs to.
+-- The records from which the evidence of one UTC day is made, bucket by bucket (a bucket is one of 64 groups of
+-- endpoints): those observed on that day at offsets below $ends that no earlier evidence file of the day has ($known),
+-- and all other records of the paid calls to which these belong.
 -- grain: one record of the log, ordered by bucket and by the id of the call or record that it is `about`
 -- reads: event, the segments of that day ($files, a glob) for the bodies, paid_intent, paid_result, settlement, paid_followup,
 --   paid_published; $day, $ends (JSON array of {topic, part, next}), $known (JSON array of {bucket, topic, next})
 -- writes: nothing
 WITH ends AS (FROM positions_of($ends)),
  known AS (SELECT unnest(from_json($known, '[{"bucket": "INTEGER", "topic": "VARCHAR", "next": "BIGINT"}]'), recursive := true)),
- -- The segments also hold copies, and records above the ends; the join with `event` leaves them out.
+ -- The segments also hold copies, and records at or above the ends; the join with `event` leaves these out.
  body AS (
   SELECT topic, part, "offset" AS log_offset, body FROM read_parquet($files)
   WHERE on_day(observed_at, $day)),
@@ -33,8 +34,8 @@ WITH ends AS (FROM positions_of($ends)),
       WHEN e.type IN ('paid.followup', 'mcp.paid') THEN json_extract_string(b.body, '$.of')
       WHEN e.topic = 'corrections' THEN coalesce(json_extract_string(b.body, '$.record_id'), e.cap) END, e.event_id) AS about
   FROM event e JOIN ends USING (topic, part) JOIN body b USING (topic, part, log_offset)
-  -- Commitments and receipts are no samples, and their leaves hold all that is published of them. The answer to a retry changes no
-  -- sample.
+  -- Commitments and receipts are left out: they are no samples, and all that is published of them is in their leaves
+  -- (entries of the public log). Answers to retries (used payment proofs sent once more) change no sample.
   WHERE e.type NOT IN ('paid.commitment', 'web.receipt') AND NOT is_retried(e.type, b.body) AND on_day(e.observed_at, $day) AND e.log_offset < ends.next),
  member AS (
   SELECT * EXCLUDE (until) FROM day_event d

@@ -1,6 +1,7 @@
 -- name: gather
--- Selects the observations of one chunk of endpoints in the window, without those that a correction withdrew, and what is not
--- computed from them in fold.ts: payee, domain, disputes, the hashes of the newest answers, and the calls that buyers published.
+-- Selects, for one chunk of endpoints, the observations in the grading window that no correction withdrew, and the
+-- facts that fold.ts does not compute from them: payee, domain, disputes, the hashes of the newest answers, and the
+-- calls that buyers published.
 -- grain: grade_rows one observation; grade_buyers one (endpoint, part), the values as a list; grade_chunk, grade_evidence,
 --   grade_payees, grade_endpoints one endpoint
 -- reads: in_window (grade/due), grade_withdrawn, grade_due, site; $chunk, $window_start, $now (unix ms), $block_ms, $worst_blocks,
@@ -13,7 +14,8 @@ CREATE OR REPLACE TEMP MACRO grade_rows(since, until) AS TABLE
 SELECT c.ep, s.*, is_counted(s.kind, s.fault, s.settled) AS counted
 FROM in_window(since, until) s JOIN (SELECT cap, ep FROM grade_chunk) c USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row;
 
--- Calls that buyers published: the worst blocks of each payer. A failure counts only once one of our own calls reproduced it.
+-- Calls that buyers published: for each payer, the worst blocks (spans of six hours). A failure counts only once one
+-- of our own calls reproduced it.
 CREATE OR REPLACE TEMP TABLE grade_buyers AS
 WITH calls AS (
   SELECT ep, payer, epoch_ms(t) // $block_ms AS b, min(coalesce(live, FALSE)::INTEGER)::DOUBLE AS liveness,
@@ -45,9 +47,9 @@ FROM grade_chunk d LEFT JOIN site USING (cap) LEFT JOIN grade_payees USING (ep) 
   LEFT JOIN buyers USING (ep);
 
 -- name: packed
--- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` is the time since the start
--- of the window in ms, times $scale, plus the flags of the row at the bits that packed.ts defines; honest and schema_ok are 2
--- where they are unknown; a missing number is $none.
+-- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` is the time since
+-- the start of the window in ms, times $scale, plus the row's flags at the bits that packed.ts defines. In the flags,
+-- honest and schema_ok are 2 if unknown; a missing number is $none.
 -- grain: one observation
 -- reads: grade_rows; $window_start, $now (unix ms), $scale, $none, a bit for each flag
 -- writes: nothing
@@ -63,14 +65,16 @@ SELECT ep,
 FROM grade_rows($window_start, $now);
 
 -- name: endpoints
--- Endpoints $first to $end of the chunk, as JSON text, which the engine returns several times faster than objects.
+-- The endpoints of the chunk from $first to $end (exclusive), as JSON text, which the engine returns several times
+-- faster than objects.
 -- grain: one endpoint, ascending by ep
 -- reads: grade_endpoints; $first, $end (of ep)
 -- writes: nothing
 SELECT to_json(e)::VARCHAR AS row FROM grade_endpoints e WHERE ep >= $first AND ep < $end ORDER BY ep;
 
 -- name: newest
--- The newest answer and the newest quote of endpoints that have several rows at their latest moment: the greatest id is the newest.
+-- The newest `honest` and the newest price of endpoints that have several rows at their latest time. Of these rows,
+-- the one with the greatest id counts as the newest.
 -- grain: one endpoint of those asked for
 -- reads: grade_rows; $window_start, $now (unix ms), $tied (JSON array)
 -- writes: nothing

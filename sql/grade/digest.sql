@@ -1,11 +1,11 @@
 -- name: printing
--- How values are printed in RFC 8785.
+-- Defines macros that print values as RFC 8785 (canonical JSON) does.
 -- grain: none
 -- reads: nothing
 -- writes: temporary macros
--- RFC 8785 prints a number as ECMAScript does; so does the engine between 1e-4 and 1e15, except for the ".0" of whole numbers.
--- Smaller multiples of 1e-6 are printed through DECIMAL. Any other number is printed as \u00, with which the escape of a control
--- character begins too.
+-- RFC 8785 prints a number as ECMAScript does; so does the engine between 1e-4 and 1e15, except for the ".0" of whole
+-- numbers. Smaller multiples of 1e-6 are printed through DECIMAL. For any other number the macro prints the mark \u00,
+-- after which digests.ts prints the line itself; escapes of control characters begin with \u00 too.
 CREATE OR REPLACE TEMP MACRO json_number(x) AS CASE WHEN x IS NULL THEN 'null' WHEN abs(x) >= 1e15 THEN '\u00'
   WHEN x = floor(x) THEN x::BIGINT::VARCHAR WHEN abs(x) >= 1e-4 THEN x::VARCHAR
   WHEN x::DECIMAL(18, 6)::DOUBLE = x THEN rtrim(x::DECIMAL(18, 6)::VARCHAR, '0') ELSE '\u00' END;
@@ -16,12 +16,14 @@ CREATE OR REPLACE TEMP MACRO json_time(t, text) AS CASE WHEN length(text) > leng
   THEN strftime(t, '%Y-%m-%dT%H:%M:%S.%g') ELSE concat(replace(text, ' ', 'T'), right('.000', length('2026-01-01 00:00:00.000') - length(text))) END;
 
 -- name: lines
--- The lines over which the digest of an endpoint's card is computed: one for each row of the window that no correction withdrew.
+-- The lines over which the digest of an endpoint's card (published grade) is computed: one for each row of the window
+-- that no correction withdrew.
 -- grain: one endpoint
 -- reads: in_window (grade/due), grade_chunk, grade_withdrawn; $window_start, $now (unix ms), $eps (JSON array)
 -- writes: nothing
--- Each line is preceded by the row's id and a quotation mark, by which digests.ts sorts. Members are in the order of RFC 8785,
--- by name. Where a line contains \u00 (see `printing`; also an id with a quotation mark or a newline), digests.ts prints it itself.
+-- Before each line are the row's id and a quotation mark, by which digests.ts sorts the lines. Properties are in the
+-- order of RFC 8785, by name. If a line contains \u00 (see `printing`; also printed for an id with a quotation mark or
+-- a newline), digests.ts prints the line itself.
 WITH rows AS (
   SELECT c.ep, s.* FROM in_window($window_start, $now) s
     JOIN (SELECT cap, ep FROM grade_chunk SEMI JOIN (SELECT unnest(from_json($eps, '["UINTEGER"]')) AS ep) USING (ep)) c USING (cap)

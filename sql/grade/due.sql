@@ -1,20 +1,21 @@
 -- name: every
--- Marks every endpoint with a sample, or with a row in `site`, as due.
+-- Marks every endpoint with a sample, or with a row in `site`, as due, that is, to be graded in this run.
 -- grain: one capability
 -- reads: every_sample, site
 -- writes: temp due_caps
 CREATE OR REPLACE TEMP TABLE due_caps AS SELECT cap FROM every_sample UNION SELECT cap FROM site;
 
 -- name: given
--- Marks the endpoints of a list as due.
+-- Marks the endpoints of a list as due, that is, to be graded in this run.
 -- grain: one capability of $caps (JSON array)
 -- reads: $caps
 -- writes: temp due_caps
 CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps);
 
 -- name: chunks
--- Divides the due endpoints into chunks of about $chunk_rows rows, counts the rows that each has in the window, and finds those
--- that took money and delivered nothing, the only fact that grading passes from one endpoint to others.
+-- Divides the due endpoints into chunks of about $chunk_rows rows, counts the rows of each endpoint in the window, and
+-- finds the endpoints that took money and delivered nothing. This is the only fact about one endpoint that the grading
+-- of others uses.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
 --   thefts one endpoint that took money and whose theft lies in the window
 -- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms
@@ -35,7 +36,8 @@ chunked AS (SELECT *, ((sum(n) OVER (ORDER BY cap) - n) // $chunk_rows)::INTEGER
 SELECT cap, n::INTEGER AS n, paid::INTEGER AS paid, chunk,
   (row_number() OVER (PARTITION BY chunk ORDER BY cap) - 1)::UINTEGER AS ep FROM chunked;
 
--- Calls made by $theft_before that settled, were watched to their end, delivered nothing and were not refunded. Only our own calls
+-- Calls made no later than $theft_before that settled, were watched to their end, delivered nothing and were not
+-- refunded. Only our own calls count: a competitor could publish calls that make a seller look like a thief.
 -- count: a rival could publish calls that make a seller look like a thief.
 CREATE OR REPLACE TEMP TABLE grade_thefts AS
 SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms)::INTEGER AS blocks, max(t) AS last
@@ -49,7 +51,7 @@ FROM grade_thefts LEFT JOIN site USING (cap) GROUP BY cap;
 DROP TABLE grade_thefts;
 
 -- name: clear
--- Drops the temporary tables of a run, so that its session frees their memory.
+-- Drops the temporary tables of a grade run, so that the session frees their memory.
 -- grain: none
 -- reads: nothing
 -- writes: drops the temporary tables of grade/due and grade/chunk

@@ -6,8 +6,8 @@
 SELECT cap, pay_to, domain FROM thefts ORDER BY cap;
 
 -- name: affected
--- Endpoints that share a payTo or a registrable domain with another endpoint in $changed, a JSON array of {cap, pay_to,
--- domain}: their flags of related parties may change.
+-- Endpoints that share a payTo or a registrable domain with another endpoint in $changed, a JSON array of {cap,
+-- pay_to, domain}. Their flags about related parties may change.
 -- grain: one capability
 -- reads: $changed, site
 -- writes: nothing

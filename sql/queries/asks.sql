@@ -1,10 +1,11 @@
 -- name: open
 -- The queue of asks (requests to probe a url that is not in the record), shared out by registrable domain.
--- An ask is due from the time it was made, or from its `not_before` on. It is open unless its capability was probed or looked
--- at (`looked`) after $rest_ms before that time, so that a url that failed is not tried again at once. A re-test that a seller
--- asked for is open until it is looked at once after it is due. The oldest ask of each domain comes first, then the second of
--- each; at most $per_domain of one domain are begun in an hour, and at most $per_platform of all names under one hosting
--- platform. An ask expires after $kept_ms. $now is unix ms.
+-- An ask is due from the time at which it was made, or from its `not_before` if that is later. It stays open until its
+-- capability is probed, or an ask for the capability is processed (`looked`). It is not open either if that happened
+-- in the $rest_ms before it became due, so that a url that failed is not tried again at once; this does not apply to a
+-- re-test that a seller requested. The oldest ask of each domain comes first, then the second of each. In an hour, at
+-- most $per_domain asks of one domain are begun, and at most $per_platform of all names under one hosting platform. An
+-- ask expires after $kept_ms. $now is unix ms.
 -- grain: one asked capability
 -- reads: asked, looked, seen, endpoint
 -- writes: nothing
@@ -28,8 +29,8 @@ WHERE p.turn + coalesce(b.n, 0) <= $per_domain AND p.platform_turn + coalesce(u.
 ORDER BY p.turn, p.first.t, p.first.id LIMIT $most;
 
 -- name: unprobed
--- Endpoints listed since $since (unix ms) that were never probed, nor looked at in the day before $now: the newest first, shared
--- out by registrable domain and within the hourly bounds of asks.
+-- Endpoints listed since $since (unix ms) that were never probed, and for which no ask was processed (`looked`) in the
+-- day before $now: the newest first, shared out by registrable domain and within the hourly bounds of asks.
 -- grain: one listed capability
 -- reads: listing, looked, seen, endpoint
 -- writes: nothing
@@ -47,9 +48,10 @@ WHERE q.turn + coalesce(b.n, 0) <= $per_domain AND q.platform_turn + coalesce(u.
 ORDER BY q.turn, q.t DESC, q.cap LIMIT $most;
 
 -- name: demand
--- Demand for an endpoint in the seven UTC days before $day: the clients that checked it, plus, for an endpoint that was not in
--- the record, the days with an ask. Re-tests that a seller asked for do not count, or a seller could draw paid calls to itself.
--- An ask under one verb counts for the verbs under which the endpoint was found.
+-- Demand for an endpoint in the seven UTC days before $day: the number of clients that checked it, plus, for an
+-- endpoint that was not in the record, the number of days with an ask. Re-tests that a seller requested do not count,
+-- since a seller could cause paid calls to itself with them. An ask with one HTTP method counts for all methods with
+-- which the endpoint was found.
 -- grain: one capability
 -- reads: demand, asked, looked
 -- writes: nothing

@@ -1,6 +1,7 @@
 -- name: nobody_passed
--- Classes and days on which at least $least payees were asked questions with known answers and none passed, which suggests that
--- the question is wrong. Control inputs are left out; records that a correction withdrew are counted.
+-- Classes (kinds of questions whose right answers we know) and days on which at least $least payees were asked and
+-- none passed, which suggests that the question is wrong. Control inputs, whose failures count as ours, are left out;
+-- records that a correction withdrew are included.
 -- grain: one class and UTC day
 -- reads: $since, $until (UTC days, `until` exclusive), $least (payees), class_asked, samples
 -- writes: nothing
@@ -12,8 +13,8 @@ HAVING NOT bool_or(is_passed(s.delivered, s.delivery, s.outcome)) AND count(DIST
 ORDER BY day, a.class;
 
 -- name: calls_of
--- The calls of one class and day that count for grading, without those that delivered nothing: a wrong question does not explain
--- those.
+-- The calls with questions of one class and day that count for grading, without those that delivered nothing, since a
+-- wrong question does not explain these.
 -- grain: one paid call that no correction withdraws
 -- reads: $class, $day, class_asked, samples, withdrawn, paid_intent
 -- writes: nothing

@@ -1,6 +1,7 @@
 -- name: days
--- Asked prices, latencies and counts of each endpoint for each day, for the charts of its page. Calls with a fault of ours and
--- withdrawn rows are left out; money is in micro-units. `$buckets` is a JSON array of bucket numbers, `$since` is unix ms.
+-- Asked prices, latencies and counts of each endpoint for each day, for the charts of the endpoint's page. Calls with
+-- a fault of ours and withdrawn rows are left out; money is in micro-units. `$buckets` is a JSON array of numbers of
+-- buckets (64 groups of endpoints), `$since` is unix ms.
 -- grain: one capability and UTC day with a row; ascending by bucket, capability, day
 -- reads: $since, $buckets, endpoint, every_sample, withdrawn
 -- writes: nothing
@@ -22,8 +23,8 @@ SELECT bucket, cap AS capability_id, (t::DATE - DATE '1970-01-01')::INTEGER AS d
 FROM used GROUP BY bucket, cap, day ORDER BY bucket, cap, day;
 
 -- name: changed
--- Buckets with records that the history does not include yet; `$before` is a JSON array of {topic, part, next}, the offsets up to
--- which it was made.
+-- Buckets (groups of endpoints) with records that the history does not include yet. `$before` is a JSON array of
+-- {topic, part, next}: the offsets up to which the history was made.
 -- grain: one bucket
 -- reads: $before, event
 -- writes: nothing

@@ -1,5 +1,5 @@
 -- name: listed
--- The endpoints that are listed now, with what the planner needs of each.
+-- The endpoints that are listed now, with the facts from which the planner decides about their calls.
 -- The newest record of a (source, source id) decides: a listing assigns it to a capability, a delisting removes it.
 -- grain: one listed capability
 -- reads: listing, endpoint, seen, samples, withdrawn, class_mapped, class_asked, paid_result; $block_ms (of the method)
@@ -24,7 +24,8 @@ WITH newest AS (
   SELECT m.cap, count(*) FILTER (a.control) AS controls, bool_or(is_passed(r.delivered, r.delivery, r.outcome)) AS passed
   FROM mapped m JOIN class_asked a ON a.cap = m.cap AND a.mapping = m.id JOIN paid_result r ON r.intent = a.intent AND r.cap = a.cap
   WHERE r.watched GROUP BY m.cap),
- -- A failure that a buyer published is re-tested until our own calls confirm it or do not.
+ -- Endpoints with a failure that a buyer published are re-tested until our own calls have reproduced it, or enough of
+ -- them have not.
  unconfirmed AS (SELECT DISTINCT cap FROM samples ANTI JOIN withdrawn USING (obs_id) WHERE kind = 2 AND fault = 'unconfirmed'),
  since AS (
   SELECT p.cap, count(*) AS passes FROM paid p JOIN blocks b ON p.cap = b.cap AND {t: p.t, id: p.obs_id} > b.failed
@@ -39,7 +40,8 @@ FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN b
 ORDER BY l.cap;
 
 -- name: current
--- The current listing of some endpoints: the seller's own newest where there is one, else a catalogue's newest, as in `listed`.
+-- The current listing of some endpoints: the seller's own newest listing if there is one, else the newest of a
+-- catalogue, as in `listed`.
 -- grain: one listed capability of $caps (JSON array)
 -- reads: $caps, listing, endpoint
 -- writes: nothing
@@ -54,7 +56,8 @@ SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, l.best.own AS ow
 ORDER BY l.cap;
 
 -- name: of_source
--- Listing records of one source: the newest of each source id, and all of one UTC day, whose ids must not be used again.
+-- Listing records of one source: the newest record of each source id, and all records of one UTC day, so that no new
+-- record of the day gets an id that is in use.
 -- grain: one record of the source
 -- reads: listing; the parameters `source` and `day`
 -- writes: nothing
@@ -64,9 +67,9 @@ FROM listing WHERE source = $source
 QUALIFY newest OR t::DATE = $day::DATE;
 
 -- name: facts
--- The contents of the listing leaves of endpoints that have new records; of all endpoints where $every is true.
--- Which listing is current is decided as in `listed`. A third party's listing alone does not put an endpoint on the market
--- (is_in_market).
+-- The contents of the listing leaves (entries of the public log) of endpoints that have new records; of all endpoints
+-- if $every is true. `listed` decides in the same way which listing is current. A third party's listing alone does not
+-- put an endpoint on the market (is_in_market).
 -- grain: one capability with a known url; `listed` is false where no source names it now, or it is not on the market
 -- reads: $every, dirty, endpoint, listing, seen, quoted, payee, class_mapped
 -- writes: nothing
@@ -82,7 +85,7 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
     -- a listing that a 402 declares is left out here: its defects are in terms_defects
     max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS listed
   FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
- -- our own class mapping is preferred to the class that the listing names
+ -- the class that we assigned to the endpoint is preferred to the class that the listing names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)
   QUALIFY is_newest(cap, t, log_offset, event_id)),

@@ -1,5 +1,5 @@
 -- name: open
--- Paid intents without a result: the process ended before it wrote one.
+-- Paid intents (records made before a payment is sent) without a result: the process ended before it wrote one.
 -- grain: one intent
 -- reads: paid_intent, paid_result, event
 -- writes: nothing
@@ -10,9 +10,10 @@ SELECT e.event_id, e.cap, e.observed_at, e.body FROM event e JOIN open o ON o.ev
 WHERE e.type = 'paid.intent' ORDER BY e.observed_at, e.event_id;
 
 -- name: awaiting
--- Intents with a result whose settlement is not known to be final: the Transfer was not seen and may still be found (its
--- signature expired less than an hour before the newest record of a paid call was appended), or it was seen and is not final
--- (watched until a week after). These three times are real time, even where the record runs on a simulated clock.
+-- Intents with a result whose settlement is not known to be final. Either the Transfer was not seen and may still be
+-- found, since its signature expired no earlier than an hour before the newest record of a paid call was appended. Or
+-- the Transfer was seen and is not final; it is watched until a week after that expiry. These times are real time,
+-- even if the clock of the record is simulated.
 -- grain: one intent, with its newest Transfer or NULL
 -- reads: paid_intent, paid_result, settlement, paid_followup, event
 -- writes: nothing
@@ -35,8 +36,8 @@ QUALIFY row_number() OVER (PARTITION BY e.event_id, e.cap ORDER BY m.observed_at
 ORDER BY e.observed_at, e.event_id;
 
 -- name: undelivered
--- Payments that settled, delivered nothing and were not refunded: the newest $most of the last $days days of the record, without
--- calls that failed by a fault of ours.
+-- Payments that settled, delivered nothing and were not refunded: the newest $most of the record's last $days days,
+-- without calls that failed by a fault of ours.
 -- grain: one intent, with its Transfer (a final one is preferred to one that was only seen)
 -- reads: samples, paid_intent, settlement, event; $days, $most
 -- writes: nothing
@@ -56,7 +57,7 @@ QUALIFY row_number() OVER (PARTITION BY e.event_id, e.cap ORDER BY m.observed_at
 ORDER BY e.observed_at, e.event_id;
 
 -- name: refunds
--- Which Transfer from payee to wallet paid which intent back, of the last 100 days of the record.
+-- The refunds of the last 100 days of the record: which transaction paid which intent back, from payee to wallet.
 -- grain: one (intent, transaction)
 -- reads: event, paid_followup
 -- writes: nothing
@@ -71,15 +72,16 @@ WHERE json_extract_string(e.body, '$.refund.tx') IS NOT NULL
 ORDER BY ALL;
 
 -- name: retried
--- One row if a used payment proof was sent to the endpoint $cap once more since $since, to see how it answers a retry.
+-- Returns one row if, since $since, a used payment proof was sent to the endpoint $cap once more, to see how it
+-- answers a retry.
 -- grain: at most one row
 -- reads: retried; $cap, $since
 -- writes: nothing
 SELECT 1 AS known FROM retried WHERE cap = $cap AND t >= $since::TIMESTAMP LIMIT 1;
 
 -- name: payees
--- Payee of each endpoint's newest settlement since $since that matched the quote, and when the payee's other buyers were last read
--- from the chain.
+-- The payee of each endpoint's newest settlement since $since that matched the quoted terms, and when the other buyers
+-- of that payee were last read from the chain.
 -- grain: one capability
 -- reads: settlement, paid_intent, event, buyers; $since
 -- writes: nothing

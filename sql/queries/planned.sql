@@ -1,6 +1,7 @@
 -- name: done_on
--- Planned calls of a UTC day that were made: handshakes, probes of tools and paid intents whose slot lies in blocks $first to
--- $end (exclusive). A call runs in its slot, or later after a pause, at most a week late.
+-- Planned calls of a UTC day that were made: handshakes, probes of tools and paid intents whose slot (planned time)
+-- lies in blocks (spans of six hours) $first to $end (exclusive). A call runs in its slot, or later after a pause, at
+-- most a week late.
 -- grain: one event id
 -- reads: event, paid_intent; $day, $first, $end
 -- writes: nothing
@@ -10,8 +11,8 @@ SELECT event_id FROM (
 WHERE block >= $first AND block < $end AND t BETWEEN $day::DATE - INTERVAL 1 DAY AND $day::DATE + INTERVAL 8 DAY;
 
 -- name: passed_inputs
--- The newest $most synthetic inputs with which a call passed: where an equal input fails later, the input is not at fault
--- (section 1 of the method).
+-- The newest $most synthetic inputs (made from a schema) with which a call passed. If an equal input fails later, the
+-- input is not at fault (section 1 of the method).
 -- grain: one (capability, request)
 -- reads: samples, withdrawn, event
 -- writes: nothing

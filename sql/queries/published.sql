@@ -1,7 +1,8 @@
 -- name: verdicts
--- Verdicts of our own blind calls on failures that buyers published and that have none yet (method, section 3): reproduced as
--- soon as one of our calls failed in the same way; not_reproduced after at least $passes calls, not all in one block, of which
--- none did. Only the first blind calls after the failure count, as many as a verdict takes: a failure weeks later does not
+-- Verdicts of our own blind calls (from wallets that sellers do not know to be ours) on failures that buyers published
+-- and that have no verdict yet (method, section 3). reproduced: one of our calls failed in the same way.
+-- not_reproduced: at least $passes calls, not all in one block (six hours), did not fail in that way. Only the first
+-- blind calls after the failure are considered, as many as a verdict needs, since a failure weeks later does not
 -- reproduce it.
 -- grain: one published call with a verdict
 -- reads: samples, withdrawn, paid_intent, event; $passes (of the method)

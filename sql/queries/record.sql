@@ -1,5 +1,5 @@
 -- name: segment
--- The records of one segment of the commit chain, of one key or of all.
+-- The records of one segment (file of records), of one key or of all keys.
 -- grain: one record of the log, in offset order
 -- reads: $segment (Parquet file), $key (null: all keys)
 -- writes: nothing
@@ -7,14 +7,16 @@ SELECT event_id, type, key, observed_at, "offset" AS log_offset, body FROM read_
 WHERE $key IS NULL OR key = $key ORDER BY "offset";
 
 -- name: corrections
--- Records of corrections, disputes and reinstatements, oldest first, in the form of their leaves.
+-- Records of corrections, disputes and reinstatements, oldest first, with what their leaves (entries of the public
+-- log) are made of.
 -- grain: one correction, dispute or reinstatement
 -- reads: correction_record
 -- writes: nothing
 SELECT type, cap, body, part, log_offset FROM correction_record ORDER BY t, part, log_offset;
 
 -- name: samples
--- The rows of one endpoint since $since (unix ms) that no correction withdrew, from which its next letter is computed.
+-- The rows of one endpoint since $since (unix ms) that no correction withdrew. From these rows the cost of its next
+-- better letter is computed.
 -- grain: one observation
 -- reads: every_sample, withdrawn
 -- writes: nothing

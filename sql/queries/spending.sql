@@ -14,8 +14,8 @@ SELECT cap, url, pay_to, sum(price_micro)::BIGINT AS micro FROM paid_intent
 WHERE on_day(t, $day) GROUP BY cap, url, pay_to;
 
 -- name: month
--- Payments signed on the $days UTC days that end with $day, in micro-units: what settled, what we lost by a fault of ours
--- (or because the end of the call was not watched), and what was refunded.
+-- Payments signed on the $days UTC days up to and including $day, in micro-units: what was signed, what settled, what
+-- was lost by a fault of ours (or because nobody watched the end of the call), and what was refunded.
 -- grain: one (day, capability, url, payee)
 -- reads: paid_intent, samples; $day, $days
 -- writes: nothing

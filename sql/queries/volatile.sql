@@ -1,6 +1,7 @@
--- Facts of the wanted endpoints that change more often than their cards. `$wanted` is a JSON array of {cap, at, since, read}:
--- the moment of the published headline card and the start of its window in unix ms, and {topic: next offset} of what its run
--- had read; all three are null where there is no card.
+-- Facts of the wanted endpoints that change more often than their cards (published grades). `$wanted` is a JSON array
+-- of {cap, at, since, read}: the time of the published card that GET /v1/check shows, and the start of that card's
+-- window, in unix ms, and {topic: next offset}, up to which the grade run of the card had read the log. All three are
+-- null if there is no card.
 -- Every large table is joined with this list first, so that the cost depends on the length of the list alone.
 -- grain: one capability of the list with a known address
 -- reads: $wanted, endpoint, seen, quoted, payee, listing, event, samples, every_sample, paid_intent, paid_result, retried,
@@ -14,11 +15,13 @@ WITH wanted AS MATERIALIZED (
  later AS (
   SELECT cap, count(*) AS n FROM every_sample JOIN card USING (cap)
   WHERE t > card.at_ AND t > (SELECT min(at_) FROM card) GROUP BY cap),
- -- The corrections that the card's run had read: by offset, since the clocks of two machines differ.
+ -- The corrections that the card's grade run had read. They are found by offset and not by time, since the clocks of
+ -- two machines differ.
  known_to_card AS (SELECT event_id, cap FROM correction_record s JOIN card USING (cap) WHERE s.log_offset < coalesce(card.read['corrections'], 0)),
  in_force_then AS (FROM correction c SEMI JOIN known_to_card USING (event_id, cap)
   ANTI JOIN (FROM reinstated SEMI JOIN known_to_card USING (event_id, cap)) r ON r.cap = c.cap AND r.correction = c.id),
- -- Few endpoints have a correction that their card does not include; of the largest tables only the rows of these are read.
+ -- Few endpoints have a correction that their card does not include; of the largest tables, only the rows of these
+ -- endpoints are read.
  corrected AS MATERIALIZED (
   SELECT DISTINCT cap FROM correction_in_force SEMI JOIN card USING (cap) ANTI JOIN known_to_card USING (event_id, cap)),
  sampled AS MATERIALIZED (FROM every_sample SEMI JOIN corrected USING (cap)),
@@ -27,8 +30,8 @@ WITH wanted AS MATERIALIZED (
                      -- the card's run were not counted, even if a reinstatement has revoked that correction since
   SELECT w.cap, count(DISTINCT w.obs_id) AS n FROM withdrawal w JOIN card USING (cap) JOIN sampled s ON s.obs_id = w.obs_id AND s.cap = w.cap
     LEFT JOIN paid_result r ON r.intent = w.obs_id AND r.cap = w.cap AND r.watched
-    -- records that were appended after the run's positions were not counted, whenever they were observed; nor were calls without
-    -- a watched result
+    -- records that were appended after the grade run had read the log were not counted, whenever they were observed;
+    -- nor were calls without a watched result
     JOIN arrived e ON e.event_id = coalesce(r.event_id, w.obs_id) AND e.cap = w.cap AND e.log_offset < coalesce(card.read[e.topic], 0)
   WHERE s.t >= window_start AND s.t < card.at_
     AND s.kind < 2 AND is_counted(s.kind, s.fault, s.settled)
@@ -58,8 +61,9 @@ WITH wanted AS MATERIALIZED (
   ANTI JOIN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) USING (obs_id)
   WHERE kind = 1 AND is_counted(kind, fault, settled) AND is_unserved(settled, delivered, refunded)),
  unserved AS (SELECT cap, count(*) AS n, min(t) AS first FROM nothing GROUP BY cap),
- -- Thefts by the address that received the money. An answer depends on whether one lies in the window and is a day old. The window
- -- begins with a UTC day, and the last 24 hours lie in two UTC days, so the first theft of each of the newest three days is enough.
+ -- Thefts (payments that were taken for nothing), by the address that received the money. An answer of the service
+ -- depends on whether a theft lies in the window and is a day old. The window begins with a UTC day, and the last 24
+ -- hours lie in two UTC days, so the first theft of each of the newest three days is enough.
  thefts AS (
   SELECT cap, to_json(list({pay_to: pay_to, days: days} ORDER BY days DESC, pay_to)[1:64])::VARCHAR AS thefts
   FROM (SELECT cap, pay_to, list(first ORDER BY first DESC)[1:3] AS days
@@ -69,7 +73,8 @@ WITH wanted AS MATERIALIZED (
  again AS (           -- the newest answer to a used payment proof sent once more, of calls that no correction withdrew
   SELECT cap, max({t: t, id: event_id, outcome: outcome}) AS last FROM retried SEMI JOIN wanted USING (cap)
   WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap)) GROUP BY cap),
- -- Facts of payments beside the grade: who settled them and how long after the answer, and what was signed.
+ -- Facts about payments that are shown beside the grade: who settled them, how long after the answer, and what was
+ -- signed.
  replied AS (
   FROM answered SEMI JOIN wanted USING (cap) WHERE intent NOT IN (SELECT obs_id FROM withdrawal SEMI JOIN wanted USING (cap))),
  moved AS (SELECT cap, intent, max({t: block_time, network: network, sender: sender}) AS last FROM settled_by SEMI JOIN wanted USING (cap)
@@ -80,7 +85,8 @@ WITH wanted AS MATERIALIZED (
     FROM (SELECT *, CASE WHEN r.answered_time IS NOT NULL THEN greatest(0, m.last.t - r.answered_time) END AS late FROM moved m LEFT JOIN replied r USING (cap, intent)) AS m
     WHERE m.last.sender IS NOT NULL GROUP BY ALL)
   GROUP BY cap),
- -- Answered but never settled: the authorization expired before the block time of the newest settlement that we know of.
+ -- Payments whose call was answered and that never settled: the authorization expired before the block time of the
+ -- newest settlement that we know of.
  unsettled AS (
   SELECT i.cap, count(*) AS n FROM paid_intent i JOIN replied r ON r.intent = i.event_id AND r.cap = i.cap
     JOIN paid_result p ON p.intent = i.event_id AND p.cap = i.cap AND p.watched AND p.delivered AND p.fault IS DISTINCT FROM 'ours'
@@ -115,6 +121,7 @@ FROM (FROM endpoint SEMI JOIN wanted USING (cap)) e LEFT JOIN known s USING (cap
   LEFT JOIN paid_to t USING (cap) LEFT JOIN own o USING (cap) LEFT JOIN unserved u USING (cap)
   LEFT JOIN thefts h USING (cap) LEFT JOIN again a USING (cap) LEFT JOIN beside b USING (cap)
   LEFT JOIN (FROM last_handshake SEMI JOIN wanted USING (cap)) d USING (cap)
--- An url with an ask alone is not in the record yet: it is answered as unknown and queued until it is probed.
+-- A url that is known only from an ask (a request to probe it) is not in the record yet: it is answered as unknown,
+-- and queued until it is probed.
 WHERE s.cap IS NOT NULL OR offered.cap IS NOT NULL
 ORDER BY e.cap

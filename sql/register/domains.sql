@@ -1,12 +1,12 @@
 -- name: table
--- Domains of companies.
+-- Creates the table of the companies' domains.
 -- grain: one host of one company
 -- reads: nothing
 -- writes: domain
 CREATE TABLE domain (host VARCHAR, number INTEGER);
 
 -- name: read
--- The operator's own file of domains: `lei,domain`, a pair a line.
+-- Reads the operator's own file of domains: one pair `lei,domain` a line.
 -- grain: one line
 -- reads: $file
 -- writes: temporary domain_read, temporary domain_errors and domain_scans
@@ -16,7 +16,7 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_table = 'domain_errors', rejects_scan = 'domain_scans', rejects_limit = 0);
 
 -- name: keep
--- Stores the hosts of the companies. Several companies may share a host, such as the members of a group.
+-- Stores the hosts of the companies. Several companies, such as those of a group, may have the same host.
 -- grain: one host of one company
 -- reads: domain_read, company
 -- writes: domain

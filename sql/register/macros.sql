@@ -1,12 +1,13 @@
--- How names and numbers are normalised before they are compared: one definition for the import and for lookups, stored in the
--- register file.
+-- Macros that normalise names and numbers before these are compared. They are stored in the register file, so that
+-- import and lookups use one definition.
 -- grain: none
 -- reads: nothing
 -- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of
 --   and refusals
 
--- Lower case without accents and without the points of abbreviations (S.p.A. becomes spa); every other sign becomes a space. The
--- pattern lists signs, not letters: the engine compiles it in every query, and one of all Unicode letters takes milliseconds.
+-- Lower case without accents and without the points of abbreviations (S.p.A. becomes spa); every other sign becomes a
+-- space. The pattern lists the signs to replace, not the letters to keep: the engine compiles it in every query, which
+-- would take milliseconds for a pattern of all Unicode letters.
 CREATE OR REPLACE MACRO folded(text) AS trim(regexp_replace(regexp_replace(regexp_replace(
   translate(replace(replace(replace(replace(replace(strip_accents(translate(lower(nfc_normalize(text)),
       'ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ０１２３４５６７８９　', 'abcdefghijklmnopqrstuvwxyz0123456789 ')),
@@ -27,7 +28,8 @@ CREATE OR REPLACE MACRO without_form(text) AS regexp_replace(regexp_replace(text
   '^((ooo|oao|zao|pao|ooo|ооо|оао|зао|пао|ао|pt|uab|sia|as) )+', '');
 CREATE OR REPLACE MACRO without_han_form(text) AS regexp_replace(regexp_replace(text, '^(?:株式会社|有限会社|合同会社) ?(.)', '\1'),
   '(.) ?(?:株式会社|有限会社|合同会社|股份有限公司|有限责任公司|有限公司)$', '\1');
--- Both macros require a word or a sign beside the form, so a name that is only a legal form stays as it is.
+-- without_form and without_han_form remove a form only beside another word or sign, so a name that is only a legal
+-- form does not change.
 CREATE OR REPLACE MACRO plain_name(text) AS without_han_form(without_form(folded(text)));
 
 CREATE OR REPLACE MACRO words_of(plain) AS string_split(plain, ' ');
@@ -35,10 +37,12 @@ CREATE OR REPLACE MACRO words_of(plain) AS string_split(plain, ' ');
 CREATE OR REPLACE MACRO grams_of(word) AS
   list_distinct(list_transform(range(1, length(word) + 1), lambda i: substr('_' || word || '_', i, 3)));
 
--- Register numbers are written with and without spaces, points and leading zeros.
+-- Keeps only the letters and digits of a company's register number, in upper case and without leading zeros, since one
+-- number is written in several ways.
 CREATE OR REPLACE MACRO number_key(text) AS nullif(ltrim(upper(regexp_replace(text, '[^0-9A-Za-z]', '', 'g')), '0'), '');
 
--- ISO 17442: letters are replaced by 10 to 35, and the number is 1 modulo 97. 18 characters and two digits give at most 38 digits.
+-- Check digits of an LEI (ISO 17442): letters are replaced by 10 to 35, and the number must be 1 modulo 97. 18
+-- characters and two digits give at most 38 digits, which a HUGEINT holds.
 CREATE OR REPLACE MACRO lei_digits(lei) AS
   replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(
   replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(lei,
@@ -46,13 +50,13 @@ CREATE OR REPLACE MACRO lei_digits(lei) AS
   'N','23'),'O','24'),'P','25'),'Q','26'),'R','27'),'S','28'),'T','29'),'U','30'),'V','31'),'W','32'),'X','33'),'Y','34'),'Z','35');
 CREATE OR REPLACE MACRO lei_holds(lei) AS lei_digits(lei)::HUGEINT % 97 = 1;
 
--- A host without `www.`, or null where the text is no host name.
+-- A host name without `www.`; empty if the text is no host name.
 CREATE OR REPLACE MACRO host_of(text) AS
   regexp_extract(lower(trim(text)), '^(?:https?://)?(?:www\.)?((?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63})\.?(?:[:/].*)?$', 1);
 
--- The report on rows that an import does not store: `example_of` prints one row, `refusals` counts the rows of each reason and
--- gives its first five examples. refused_rows has place, example and reason of each refused row; reader_errors is the reject table
--- of the engine's CSV reader.
+-- The report on rows that an import does not store: `example_of` prints one row; `refusals` counts the rows of each
+-- reason and returns the first five examples. Its parameters: refused_rows has place, example and reason of each
+-- refused row, and reader_errors is the reject table of the engine's CSV reader.
 CREATE OR REPLACE TEMP MACRO example_of(id, text) AS coalesce(left(id, 40), '') || ' ' || coalesce(left(text, 60), '');
 CREATE OR REPLACE TEMP MACRO refusals(refused_rows, reader_errors) AS TABLE
 SELECT reason, count(*) AS rows, list(example ORDER BY place)[1:5] AS examples FROM query_table(refused_rows) GROUP BY reason

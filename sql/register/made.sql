@@ -1,5 +1,6 @@
 -- name: columns
--- Names of the columns in the header of a CSV file, by which its kind is recognised before it is read.
+-- Names of the columns in the header of a CSV file. The import recognises by them, before it reads the file, what kind
+-- of file it is.
 -- grain: one column, in the order of the file
 -- reads: $file
 -- writes: nothing
@@ -7,7 +8,8 @@ SELECT column_name AS name FROM (DESCRIBE SELECT * FROM read_csv($file, header =
   escape = '"', sample_size = 20, ignore_errors = TRUE));
 
 -- name: write
--- Records from which files the register was made. This row is written last: a file without it is not a complete register.
+-- Records from which files the register was made. This row is written last, so a register file without it is
+-- incomplete.
 -- grain: one register
 -- reads: company, name, domain; $form, $source, $imported_at, $rows_read, $relations and $exceptions (null: no such file was read)
 -- writes: made

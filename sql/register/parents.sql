@@ -1,5 +1,5 @@
 -- name: none
--- Creates the tables of parents, which stay empty unless files of level 2 are read.
+-- Creates the tables of parent companies, which stay empty unless the files of GLEIF's level 2 are read.
 -- grain: none
 -- reads: nothing
 -- writes: temporary relation and reporting_exception
@@ -7,8 +7,8 @@ CREATE OR REPLACE TEMP TABLE relation (child VARCHAR, kind VARCHAR, parent VARCH
 CREATE OR REPLACE TEMP TABLE reporting_exception (lei VARCHAR, kind VARCHAR, reasons VARCHAR[]);
 
 -- name: read_relations
--- Rows of the relationship records (RR-CDF 2.1, level 2, as CSV). A row has up to five periods: one is that of the relationship,
--- the others are of accounting and documents.
+-- Reads GLEIF's relationship records (RR-CDF 2.1, level 2, as CSV). A row has up to five periods: one is the period of
+-- the relationship, the others are those of accounting and documents.
 -- grain: one row of the file
 -- reads: $file
 -- writes: temporary relation_read, temporary relation_errors and relation_scans
@@ -24,8 +24,9 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_table = 'relation_errors', rejects_scan = 'relation_scans', rejects_limit = 0);
 
 -- name: refuse_relations
--- The rows that are not stored, each with the reason, such as another relationship (of funds and branches) or one that has ended.
--- A company has one parent of each kind: of several rows the one that was updated last is stored.
+-- The relationship records that are not stored, each with the reason, such as another relationship (of funds and
+-- branches) or one that has ended. A company has one parent of each kind: of several rows, the one that was updated
+-- last is stored.
 -- grain: one row of the file that is not stored
 -- reads: relation_read, row_read, refused
 -- writes: temporary relation_refused
@@ -54,7 +55,7 @@ UNION ALL SELECT j.place, example_of(j.child, j.type) || ' ' || coalesce(left(j.
 FROM refusals('relation_refused', 'relation_errors') ORDER BY reason;
 
 -- name: keep_relations
--- Stores the reported parents; since = beginning of the relationship.
+-- Stores the reported parents; `since` = beginning of the relationship.
 -- grain: one kind of parent of one company
 -- reads: relation_read, relation_refused
 -- writes: temporary relation; drops relation_read and relation_refused
@@ -64,7 +65,7 @@ DROP TABLE relation_read;
 DROP TABLE relation_refused;
 
 -- name: read_exceptions
--- Rows of the reporting exceptions (format 2.1, level 2, as CSV): why a company reports no parent of a kind.
+-- Reads GLEIF's reporting exceptions (format 2.1, level 2, as CSV): why a company reports no parent of a kind.
 -- grain: one row of the file
 -- reads: $file
 -- writes: temporary exception_read, temporary exception_errors and exception_scans
@@ -77,7 +78,8 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_table = 'exception_errors', rejects_scan = 'exception_scans', rejects_limit = 0);
 
 -- name: refuse_exceptions
--- The exceptions that are not stored, each with the reason. Of several of one company and kind the last row is stored.
+-- The exceptions that are not stored, each with the reason. Of several exceptions of one company and kind, the last
+-- row is stored.
 -- grain: one row of the file that is not stored
 -- reads: exception_read, row_read, refused
 -- writes: temporary exception_refused

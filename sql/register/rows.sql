@@ -1,6 +1,6 @@
 -- name: read
--- Reads the golden copy, GLEIF's file of all LEIs (LEI-CDF 3.1, level 1, as CSV), with the engine's CSV reader; lines that it
--- cannot read go to its reject tables.
+-- Reads the golden copy, GLEIF's file of all LEIs (LEI-CDF 3.1, level 1, as CSV), with the engine's CSV reader, which
+-- writes lines that it cannot read to its reject tables.
 -- grain: one row of the file
 -- reads: $file
 -- writes: temporary row_read, temporary reject_errors and reject_scans
@@ -30,7 +30,8 @@ FROM read_csv($file, header = TRUE, all_varchar = TRUE, delim = ',', quote = '"'
   store_rejects = TRUE, rejects_limit = 0);
 
 -- name: refuse
--- The rows that are not stored, each with the reason. Of several rows with one LEI the one that was updated last is stored.
+-- The rows that are not stored, each with the reason. Of several rows with one LEI, the one that was updated last is
+-- stored.
 -- grain: one row of the file that is not stored
 -- reads: row_read
 -- writes: temporary refused
@@ -55,9 +56,10 @@ UNION ALL SELECT j.place, example_of(j.lei, j.name), 'again' FROM judged j SEMI 
 FROM refusals('refused', 'reject_errors') ORDER BY reason;
 
 -- name: keep
--- Stores the companies in the order of their LEIs, so that a query by LEI reads one block: the engine knows the least and the
--- greatest value of each block. The table is uncompressed and has an index: reading a row by its number takes 0.1 ms, but 20 ms if
--- its block must be decompressed. Parents are columns of the row for the same reason; a parent's name is that of its own row.
+-- Stores the companies in the order of their LEIs, so that a query by LEI reads only one block: the engine knows the
+-- smallest and the greatest value of each block. The table is uncompressed and has an index, since reading a row by
+-- its number then takes 0.1 ms, and 20 ms if the row's block must be decompressed. For the same speed, a company's
+-- parents are columns of its row. The name of a parent is the one in the parent's own row.
 -- grain: one company; number = its place in that order
 -- reads: row_read, refused, relation, reporting_exception
 -- writes: company; drops row_read, refused, relation and reporting_exception

@@ -1,5 +1,5 @@
 -- name: asked
--- The name, number and domain of a lookup, normalised as the register's own.
+-- Normalises the name, the number and the domain of a lookup in the same way as those in the register.
 -- grain: one lookup
 -- reads: $name, $number, $domain
 -- writes: nothing
@@ -13,7 +13,8 @@ SELECT folded($name) AS folded, plain_name($name) AS key, number_key($number) AS
 SELECT number FROM company WHERE lei = $lei;
 
 -- name: by_number
--- Companies with a register number: in all business registers, since numbers are unique within one only, or in the one named.
+-- Companies with a number in a business register: in the register that is named, or in all of them. Several companies
+-- may have one number, since it is unique only within its register.
 -- grain: one company; of more than $most the first by LEI
 -- reads: register_number, company; $number, $authority, $country (null: any), $most
 -- writes: nothing
@@ -23,28 +24,29 @@ WHERE r.key = $number AND ($authority::VARCHAR IS NULL OR r.authority = $authori
 ORDER BY c.status = 'ACTIVE' DESC, r.number LIMIT $most;
 
 -- name: by_host
--- Companies that a domain belongs to.
+-- Companies to which a domain belongs.
 -- grain: one company
 -- reads: domain; $host, $most
 -- writes: nothing
 SELECT number FROM domain WHERE host = $host ORDER BY number LIMIT $most;
 
 -- name: by_key
--- Names that are equal once they are normalised.
+-- Names of the register that equal the name of the lookup when both are normalised.
 -- grain: one name
 -- reads: name; $key, $country (null: any), $most
 -- writes: nothing
 SELECT number, key FROM name WHERE key = $key AND ($country::VARCHAR IS NULL OR contains(countries, $country)) ORDER BY number LIMIT $most;
 
 -- name: word
--- The number of a word of the register, and how many names contain it.
+-- The number that identifies a word of the register, and how many names contain the word.
 -- grain: a word of the register
 -- reads: vocabulary; $word
 -- writes: nothing
 SELECT id, names FROM vocabulary WHERE word = $word;
 
 -- name: all_words
--- Names that contain up to three words, the rarest ones of the lookup; the shortest names, which are nearest to it, come first.
+-- Names that contain the rarest words of the lookup, up to three. Shorter names come first, since they are nearest to
+-- the lookup.
 -- grain: one name
 -- reads: posting; $a, $b, $c (repeated where there are fewer than three words), $country (null: any), $most
 -- writes: nothing
@@ -55,22 +57,22 @@ WHERE word = $a AND ($country::VARCHAR IS NULL OR contains(countries, $country))
 ORDER BY letters, name LIMIT $most;
 
 -- name: near
--- Words that share the most trigrams with one word. The trigrams are literals in the statement, so that the engine reads only the
--- blocks that can contain them.
+-- Words of the register that share the most trigrams with one word of the lookup. The trigrams are literals in the
+-- statement, so that the engine reads only the blocks that can contain them.
 -- grain: one word; the caller computes the edit distance
 -- reads: gram; $least_shared, the list
 -- writes: nothing
 SELECT word FROM gram WHERE gram IN ({list}) GROUP BY word HAVING count(*) >= $least_shared ORDER BY count(*) DESC, word LIMIT 200;
 
 -- name: words
--- Words by their numbers.
+-- The words of the register that have these numbers.
 -- grain: one word of the list
 -- reads: vocabulary
 -- writes: nothing
 SELECT id, word, names FROM vocabulary WHERE id IN ({list});
 
 -- name: similar
--- Names by the total weight of the lookup's words that they contain, in similar spellings.
+-- Names that contain words of the lookup, also in similar spellings, sorted by the total weight of these words.
 -- grain: one name
 -- reads: posting; $near (JSON: [{place, id, weight}], place = which word of the question), the list of ids, $country
 -- (null: any), $most
@@ -84,15 +86,15 @@ WITH near AS (
 SELECT name FROM held GROUP BY name ORDER BY sum(weight) DESC, any_value(letters), name LIMIT $most;
 
 -- name: names
--- Names by their numbers.
+-- The names of the register that have these numbers.
 -- grain: one name of the list
 -- reads: name
 -- writes: nothing
 SELECT number, key FROM name WHERE id IN ({list});
 
 -- name: standing
--- Facts by which candidates of equal score are ordered. The numbers are literals in the statement, since an index is not used for
--- joined values.
+-- Facts by which candidates of equal score are sorted. The numbers of the companies are literals in the statement,
+-- since the engine does not use an index for joined values.
 -- grain: one company of the list
 -- reads: company; $folded
 -- writes: nothing
@@ -122,7 +124,7 @@ SELECT number, host FROM domain WHERE number IN ({list}) ORDER BY host;
 SELECT name FROM company WHERE lei = $lei LIMIT 1;
 
 -- name: drawn
--- An active company at a given place of the register, from which a question with a known answer is made.
+-- The first active company from a given place of the register on, from which a question with a known answer is made.
 -- grain: one company, or none
 -- reads: company; $share (0 to 1: how far down the register)
 -- writes: nothing

@@ -1,5 +1,6 @@
 -- name: names
--- Stores each normalised name of a company once, in the order of its text; uncompressed and with an index, as `company` is.
+-- Stores each normalised name of a company once, in the order of its text. The table is uncompressed and has an index,
+-- for the reason given for `company` (register/rows).
 -- grain: one name of one company; id = its place in that order; countries = of jurisdiction, legal address and headquarters
 -- reads: company
 -- writes: name
@@ -16,9 +17,9 @@ CHECKPOINT;
 PRAGMA force_compression = 'auto';
 
 -- name: postings
--- An inverted index from words to names. Words are numbered in the order of their text, so that both tables are sorted by what they
--- are searched for. A posting also has the length and countries by which a name is chosen: fetching a hundred thousand names for
--- these would take a quarter of a second.
+-- Creates an inverted index from words to names. Words are numbered in the order of their text, so each table is
+-- sorted by the column by which it is searched. A posting also has the length and the countries of its name, by which
+-- names are chosen: fetching a hundred thousand names for these would take a quarter of a second.
 -- grain: vocabulary: one word; names = how many names hold it. posting: one word of one name; letters = of the whole name
 -- reads: name
 -- writes: vocabulary, posting
@@ -35,7 +36,7 @@ SELECT v.id AS word, w.name, w.letters, w.countries FROM word_of w JOIN vocabula
 DROP TABLE word_of;
 
 -- name: grams
--- An inverted index from trigrams to words, by which a misspelt word is found.
+-- Creates an inverted index from trigrams to words, with which a misspelt word is found.
 -- grain: one trigram of one word
 -- reads: vocabulary
 -- writes: gram

@@ -1,6 +1,9 @@
--- Folds each touched intent with its result, settlement and follow-ups into one sample of kind 1.
--- The row does not depend on the order in which records arrive: every choice below is made by content, never by offset.
--- A record counts for an intent if it has its capability and is at most a day older (clocks of two machines differ).
+-- Makes one sample of kind 1 (a paid call of ours) from each touched intent (the record of a payment, made before it
+-- was sent), its result, settlement and follow-ups. Touched means that the load brought a new record of the call. The
+-- first leg of a call is its request without a payment.
+-- The row does not depend on the order in which records arrive: every choice below is made by content, never by
+-- offset. A record counts for an intent if it has the intent's capability and was observed no earlier than a day
+-- before it (clocks of two machines differ).
 -- grain: one intent
 -- reads: temp touched_intent, paid_intent, paid_result, settlement, paid_followup; $shown_again_ms (of the method)
 -- writes: samples, temp refold, temp sampled
@@ -32,7 +35,7 @@ WITH result AS (   -- a result whose call was watched to its end is preferred to
     coalesce(m.final OR late.final AND m.intent IS NOT NULL, FALSE) AS settled, coalesce(late.refunded, FALSE) AS refunded,
     a.intent IS NOT NULL AS shown, coalesce(r.delivered, FALSE) AS at_once, coalesce(a.delivered, FALSE) AS later,
     CASE WHEN later AND NOT at_once THEN {delivery: a.delivery, outcome: a.outcome, schema_ok: a.schema_ok, sha: a.response_sha256,
-        -- a seller that fails first and answers the second request quickly must not look fast
+        -- a seller that fails first, and answers the second request quickly, must not look fast
         ms: greatest(a.latency_ms, r.latency_ms)}
       ELSE {delivery: r.delivery, outcome: r.outcome, schema_ok: r.schema_ok, sha: r.response_sha256, ms: r.latency_ms} END AS answer
   FROM refold i LEFT JOIN result r ON r.intent = i.event_id LEFT JOIN money m ON m.intent = i.event_id

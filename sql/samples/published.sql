@@ -1,6 +1,7 @@
--- Folds each touched call that a buyer published with the verdict of our own re-tests into one sample of kind 2.
--- A failure counts only once one of our own calls failed in the same way (method, section 3), and never where the answer
--- refused the request. Of two verdicts the earlier one by time, not by offset, is used.
+-- Makes one sample of kind 2 from each touched call that a buyer published, and from the verdict of our own re-tests.
+-- Touched means that the load brought a new record of the call. A failure counts only once one of our own calls failed
+-- in the same way (method, section 3), and never if the seller's status means that the request was at fault. Of two
+-- verdicts, the one that is earlier by time, not by offset, is used.
 -- grain: one published call
 -- reads: temp touched_intent, paid_published, paid_followup
 -- writes: samples, temp republish, temp sampled

@@ -1,11 +1,12 @@
--- Totals of handshakes and paid calls, the newest 402 of each endpoint, and the payees that its 402s named.
+-- Updates, from the facts of the records being loaded (seen_new, quoted_new, payee_new), the totals of handshakes and
+-- paid calls, the newest 402 of each endpoint, and the payees that its 402s named.
 -- grain: seen = one capability; quoted = one price of one capability; payee = one address of one capability
 -- reads: temp seen_new, temp quoted_new, temp payee_new; $kept (addresses of one capability)
 -- writes: seen, quoted, payee
--- The newer 402 is chosen by time, then by id, so that the order of loading does not matter.
+-- Of two 402s, the later one by time, then by id, counts as newer, so that the order of loading does not matter.
 CREATE OR REPLACE TEMP MACRO is_newer(n_t, n_id, t, id) AS coalesce(t IS NULL OR n_t > t OR n_t = t AND n_id > id, FALSE);
--- Counts and times change with each probe and are updated in place. The terms of a 402 contain lists, so a change of them writes
--- the row anew; they change rarely.
+-- Counts and times change with each probe and are updated in place. The terms of a 402 contain lists, and an update of
+-- lists writes the whole row again; so they are set only if they have changed, which is rare.
 MERGE INTO seen USING seen_new AS n ON seen.cap = n.cap
 WHEN MATCHED AND is_newer(n.terms_t, n.terms_id, seen.terms_t, seen.terms_id)
   AND (n.price_micro IS DISTINCT FROM seen.price_micro OR n.pay_to IS DISTINCT FROM seen.pay_to OR n.offers IS DISTINCT FROM seen.offers
@@ -28,8 +29,8 @@ INSERT INTO quoted SELECT cap, asked_micro FROM quoted_new ANTI JOIN quoted USIN
 MERGE INTO payee USING payee_new AS n ON payee.cap = n.cap AND payee.pay_to = n.pay_to
 WHEN MATCHED AND n.t > payee.t THEN UPDATE SET t = n.t
 WHEN NOT MATCHED THEN INSERT BY NAME;
--- A seller may name another address in each 402, so only the $kept addresses seen last are kept. The order of loading does
--- not matter, since a removed address is older than every kept one.
+-- A seller may name another address in each 402, so only the $kept addresses seen last are stored. The order of
+-- loading does not matter, since a removed address is older than every address that stays.
 DELETE FROM payee USING (
   SELECT cap, pay_to FROM payee
   SEMI JOIN (SELECT cap FROM payee SEMI JOIN payee_new USING (cap) GROUP BY cap HAVING count(*) > $kept) USING (cap)

@@ -1,6 +1,6 @@
 -- name: withdrawn
--- Recomputes which samples are withdrawn: for new samples, and for all samples of an endpoint with a new correction or
--- reinstatement.
+-- Recomputes which samples are withdrawn by a correction: for new samples, and for all samples of an endpoint with a
+-- new correction or reinstatement.
 -- grain: one withdrawn sample
 -- reads: temp stage, temp sampled, every_sample, correction_in_force
 -- writes: withdrawal, withdrawn
@@ -20,8 +20,9 @@ INSERT INTO withdrawal SELECT * FROM withdrawal_new;
 INSERT INTO withdrawn SELECT obs_id FROM withdrawal_new;
 
 -- name: site
--- Updates payee, domain and dispute of touched endpoints, and marks them to be graded and published again.
--- A dispute is open until a correction of the record, or of all records before it, follows and is not taken back.
+-- Updates payee, domain and dispute of touched endpoints (those with new records), and marks these to be graded
+-- (dirty) and to be published again (stale). A dispute is open until it is followed by a correction of the disputed
+-- record, or of all records before, that is not taken back.
 -- grain: site = one capability; dirty, stale = one capability
 -- reads: temp touched, seen, endpoint, dispute, correction_in_force
 -- writes: site, dirty, stale

@@ -1,5 +1,6 @@
 -- name: named
--- Urls of the capabilities that a staged listing, probe or ask names for the first time; of several topics listings come first.
+-- Urls of the capabilities that a listing, probe or ask (a request to probe a url) in temp stage names for the first
+-- time. If several topics name one, the listing comes first.
 -- grain: one capability of one topic
 -- reads: temp stage, endpoint
 -- writes: nothing
@@ -11,8 +12,8 @@ WITH named AS (
   SELECT topic, json_extract_string(body, '$.cap'), json_extract_string(body, '$.normalised_url'), json_extract_string(body, '$.method'), json_extract_string(body, '$.tool')
   FROM stage WHERE type = 'ask'
   UNION ALL
-  -- A probe that a client asked for: its ask is in the partition of its host, which another lake may have, so the handshake has
-  -- the url too. For older handshakes, which lack it, only the ask has the url.
+  -- A probe that a client requested with an ask: the ask is in the partition of the url's host, which may be in
+  -- another lake, so the handshake has the url too. Older handshakes lack it; for these only the ask has the url.
   SELECT topic, cap, url, method, NULL FROM stage
   WHERE topic = 'observations.free' AND planned = 'asked' AND url IS NOT NULL)
 SELECT topic, cap, any_value(url) AS url, any_value(method) AS method, any_value(tool) AS tool
@@ -20,9 +21,9 @@ FROM named WHERE cap NOT IN (SELECT cap FROM endpoint) GROUP BY topic, cap
 ORDER BY CASE topic WHEN 'listings' THEN 0 WHEN 'asks' THEN 2 ELSE 1 END, cap
 
 -- name: added
--- Stores new endpoints, for which the caller has computed host, domain and platform, and marks them as touched, so that `site`
--- gets their domain. An endpoint with an ask alone is not in the record yet, and its records may be in another lake, so it is not
--- touched.
+-- Stores new endpoints, for which the caller has computed host, domain and platform, and marks them as touched, so
+-- that `site` gets their domain. An endpoint that only an ask names is not in the record yet, and its records may be
+-- in another lake, so it is not marked.
 -- grain: one capability
 -- reads: $endpoints (JSON array; topic = the one that named the endpoint), site
 -- writes: endpoint, temp touched

@@ -1,4 +1,5 @@
--- Stores new records of paid calls in their tables, and lists the intents that they refer to.
+-- Stores new records of paid calls in their tables, and lists the intents (records of payments, made before these were
+-- sent) to which they belong.
 -- grain: one record; touched_intent = one intent or published call, also one that is not loaded yet; seen_new = one capability;
 --   payee_new = one address of one capability
 -- reads: temp stage
@@ -74,7 +75,8 @@ SELECT event_id AS intent FROM intent_new UNION SELECT event_id FROM stage WHERE
 SELECT json_extract_string(body, CASE WHEN type = 'paid.followup' THEN '$.of' ELSE '$.intent' END)
 FROM stage WHERE type IN ('paid.result', 'settlement', 'paid.followup') AND NOT is_retried(type, body);
 
--- The first leg of a paid call is a 402 like any other, so its terms are used; it is not counted as a free handshake.
+-- The first leg of a paid call (the request without payment) gets a 402 like any other, so the terms in it are used;
+-- but it is not counted as a free handshake.
 CREATE OR REPLACE TEMP TABLE quoted_new AS SELECT DISTINCT cap, asked_micro FROM intent_new WHERE asked_micro IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE payee_new AS
 SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t

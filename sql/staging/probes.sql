@@ -1,4 +1,5 @@
--- Adds the facts of new probes to those of their endpoints.
+-- Collects the facts of new probes, which are added to those of their endpoints (samples/seen), and updates the two
+-- tables of signed offers and of newest handshakes.
 -- grain: seen_new = one capability; quoted_new = one price of one capability; payee_new = one address of one capability;
 --   sampled = one new sample of an endpoint with a correction
 -- reads: temp stage, correction, offer_signed, last_handshake
@@ -8,7 +9,7 @@ CREATE OR REPLACE TEMP TABLE payee_new AS
 SELECT cap, address_of(pay_to) AS pay_to, max(t) AS t
 FROM (SELECT cap, observed_at AS t, unnest(list_transform(terms.offers, lambda o: o.pay_to)) AS pay_to FROM stage)
 WHERE pay_to IS NOT NULL GROUP BY ALL;
--- The newest 402 by time, then by id.
+-- Of several 402s of an endpoint, the newest by time, then by id.
 CREATE OR REPLACE TEMP TABLE seen_new AS
 WITH per_cap AS (
   SELECT cap, count(*) AS probes, count(*) FILTER (state NOT IN ('silent', 'unfetchable')) AS answered,
@@ -20,7 +21,8 @@ SELECT c.* EXCLUDE (newest, last_tried), newest.t AS terms_t, newest.id AS terms
   p.terms.defects AS terms_defects, p.differs, c.last_tried
 FROM per_cap c LEFT JOIN stage p ON p.cap = c.cap AND p.event_id = newest.id;
 
--- Signed offers do not affect grades. Few 402s have any, so an endpoint has no row until one of its 402s has a signed offer.
+-- Signed offers do not affect grades. Few 402s have any, so an endpoint gets a row only when one of its 402s has a
+-- signed offer.
 MERGE INTO offer_signed USING (
   SELECT cap, newest.t, newest.id AS event_id, newest.signed FROM (
     SELECT cap, max({t: observed_at, id: event_id, signed: signed_offers}) AS newest FROM stage
@@ -30,8 +32,8 @@ WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: offer_signed.t, id: offer_signed
 THEN UPDATE SET t = n.t, event_id = n.event_id, signed = n.signed
 WHEN NOT MATCHED THEN INSERT BY NAME;
 
--- State of the newest handshake. Most handshakes get readable terms, so an endpoint has no row until one does not. Handshakes with
--- a fault of ours are left out.
+-- The state of the newest handshake (unpaid probe). Most handshakes get readable terms, so an endpoint gets a row only
+-- when one of its handshakes does not. Handshakes with a fault of ours are left out.
 MERGE INTO last_handshake USING (
   SELECT cap, newest.t, newest.id AS event_id, newest.state, newest.status FROM (
     SELECT cap, max({t: observed_at, id: event_id, state: state, status: status}) AS newest FROM stage
@@ -42,6 +44,6 @@ WHEN MATCHED AND {t: n.t, id: n.event_id} > {t: last_handshake.t, id: last_hands
 THEN UPDATE SET t = n.t, event_id = n.event_id, state = n.state, status = n.status
 WHEN NOT MATCHED THEN INSERT BY NAME;
 
--- Only samples of endpoints with a correction, which are few, are checked for withdrawal.
+-- Only the samples of endpoints with a correction, of which there are few, need to be checked for withdrawal.
 INSERT INTO sampled
 SELECT event_id, cap, observed_at FROM stage WHERE is_probe(type) AND NOT filed AND cap IN (SELECT cap FROM correction);

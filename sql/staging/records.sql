@@ -1,5 +1,6 @@
 -- name: listings
--- Stores new listings and delistings in their table, and the classes that we assigned to endpoints.
+-- Stores new listings and delistings, and the classes (kinds of questions with known answers) that we assigned to
+-- endpoints.
 -- grain: one record of `listings`
 -- reads: temp stage
 -- writes: listing, class_mapped
@@ -15,7 +16,8 @@ FROM (SELECT *, from_json(body, '{"mapping": {"id": "VARCHAR", "class": "VARCHAR
   FROM stage WHERE type = 'class.mapped');
 
 -- name: asks
--- Stores new records of the topic `asks` in their tables. Their keys are hosts and replicas, so the capability is in the body.
+-- Stores new records of the topic `asks` in their tables. These records have a host or a replica as key, so their
+-- capability is read from the body.
 -- grain: asked = one ask; looked = one ask that was processed; demand = one capability in one tally
 -- reads: temp stage
 -- writes: asked, looked, demand
@@ -35,7 +37,7 @@ SELECT a.cap, day, a.clients FROM (
 -- grain: one record of `corrections`
 -- reads: temp stage
 -- writes: correction, reinstated, dispute, correction_record
--- For an issue time that does not exist (31 February), the time of the record is used.
+-- If a correction's issue time does not exist (31 February), the time of the record is used.
 INSERT INTO correction
 SELECT event_id, cap, observed_at, b.id, b.record_id, b.fault, coalesce(b.issued_at, observed_at)
 FROM (SELECT *, from_json(body, '{"id": "VARCHAR", "record_id": "VARCHAR", "fault": "VARCHAR", "issued_at": "TIMESTAMP"}') AS b

@@ -1,10 +1,11 @@
 -- name: parsed
--- Stages the records of some segments, with the parsed bodies of probes.
+-- Copies the records of some segments into temp stage, with the parsed bodies of probes. The next statements load them
+-- from there.
 -- grain: stage = one row of a segment; filed = a file of the archive has the probe
 -- reads: the segments $paths (JSON array of paths of Parquet files), filed
 -- writes: temp stage
--- Of a probe's body the lake stores only the values that a sample needs. Records of other types are few and are stored with their
--- bodies, which later statements read again.
+-- Of a probe's body the lake stores only the values that a sample needs. Records of other types are few, and are
+-- stored with their bodies, which other statements read.
 CREATE OR REPLACE TEMP TABLE stage AS
 SELECT event_id, r.type, CASE WHEN topic = 'asks' OR cap <> key THEN key END AS key,
   CASE WHEN topic = 'asks' THEN cap ELSE coalesce(cap, key) END AS cap, topic, r.part, "offset" AS log_offset, observed_at, appended_at,
@@ -21,8 +22,8 @@ FROM (SELECT *, CASE WHEN is_probe(type) THEN from_json(body, '{"state": "VARCHA
 LEFT JOIN filed f ON f.type = r.type AND f.part = r.part AND f.day = r.observed_at::DATE;
 
 -- name: fresh
--- Marks the segments as loaded, and stores the staged records that the lake does not have yet as events. A record with the event
--- id, partition, key and scope of another is a copy and is dropped.
+-- Marks the segments as loaded, and stores the staged records that the lake does not have yet as events. A record is a
+-- copy of another, and is dropped, if it has the same event id, partition, key and scope (below).
 -- grain: loaded = one segment; stage = one new record; staged = one partition of a topic; touched = one capability with a new
 --   record; sampled = one sample that a correction may withdraw, none of them yet
 -- reads: temp stage, event, filed, positions, left_id; $segments (JSON array of {topic, part, file, first, last, rows})
@@ -33,26 +34,27 @@ FROM (SELECT unnest(from_json($segments, '[{"topic": "VARCHAR", "part": "USMALLI
   "rows": "BIGINT"}]'), recursive := true)) s
 LEFT JOIN stage r ON r.topic = s.topic AND r.part = s.part AND r.log_offset BETWEEN s.first AND s.last GROUP BY ALL;
 
--- Archived rows were counted when they were first loaded. They are staged again with a segment that was joined from others.
+-- Archived rows were counted when they were first loaded. They are staged again when a segment is loaded that was
+-- joined from others; then they are removed here.
 DELETE FROM stage USING filed f, positions p
 WHERE stage.type = f.type AND stage.part = f.part AND stage.observed_at::DATE = f.day AND stage.log_offset < f.next
   AND p.topic = stage.topic AND p.part = stage.part AND stage.log_offset < p.next;
 
--- The id of a planned call contains its slot, so two records with that id are copies on any day. Ids of other types may repeat on
--- another day, so for these the scope is the day.
+-- The id of a planned call contains its slot (planned time), so two records with one such id are copies, whatever
+-- their days. Ids of other types may be used again on another day, so for these only records of one day can be copies.
 CREATE OR REPLACE TEMP MACRO scope_of(type, t) AS
   CASE WHEN type IN ('handshake', 'mcp.probe', 'paid.intent', 'mcp.paid') THEN DATE '1970-01-01' ELSE t::DATE END;
--- Only events from a day before to a day after a partition's new records are compared, so the cost does not grow with the lake: the
--- engine uses the bounds of the join to skip blocks of other days.
+-- A partition's new records are compared only with events from a day before to a day after them, so the cost does not
+-- grow with the lake: the engine uses the bounds of the join to skip blocks of other days.
 CREATE OR REPLACE TEMP TABLE staged AS
 SELECT topic, part, min(observed_at) - INTERVAL 1 DAY AS since, max(observed_at) + INTERVAL 1 DAY AS until FROM stage GROUP BY ALL;
 CREATE OR REPLACE TEMP VIEW around AS
 SELECT e.topic, e.part, event_id, key, cap, scope_of(type, observed_at) AS scope
 FROM event e JOIN staged s ON e.topic = s.topic AND e.part = s.part AND e.observed_at BETWEEN s.since AND s.until
 UNION ALL
--- A copy of an archived record is dropped too.
+-- Ids of archived records, so that copies of these are dropped too.
 SELECT s.topic, l.part, event_id, NULL AS key, cap, DATE '1970-01-01' AS scope FROM left_id l JOIN staged s ON l.part = s.part;
--- Few records are copies, and comparing hashes of ids, which are numbers, excludes most of the others.
+-- Few records are copies. Comparing the hashes of ids, which are numbers, excludes most other records at little cost.
 DELETE FROM stage WHERE rowid IN (
   SELECT unnest(list(rowid ORDER BY log_offset)[2:]) FROM stage
   WHERE hash(event_id) IN (SELECT hash(event_id) FROM stage GROUP BY ALL HAVING count(*) > 1)
@@ -62,15 +64,17 @@ DELETE FROM stage WHERE rowid IN (
     ON e.event_id = s.event_id AND e.topic = s.topic AND e.part = s.part AND e.scope = scope_of(s.type, s.observed_at)
   WHERE coalesce(e.key, e.cap) = coalesce(s.key, s.cap) AND hash(s.event_id) IN (SELECT hash(event_id) FROM around));
 
--- A commitment changes nothing of its endpoint, and a receipt has no endpoint, so these touch none.
+-- A commitment changes no fact of its endpoint, and a receipt has no endpoint, so they mark no endpoint as touched.
 CREATE OR REPLACE TEMP TABLE touched AS
 SELECT DISTINCT cap FROM stage WHERE topic <> 'asks' AND type NOT IN ('paid.commitment', 'web.receipt');
 CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT 0;
 
--- Probes that a file of the archive has are counted in the totals and not stored as events. All records are inserted by one
+-- Probes that are in a file of the archive are counted in the totals, and are not stored as events. One statement
+-- inserts all records: after two statements into one table in one transaction, the first of them without a row, the
+-- engine (1.5.6) showed the rows of neither until a checkpoint.
 -- statement: after two statements into one table in one transaction, the first without a row, the engine (1.5.6) showed the rows
 -- of neither until a checkpoint.
 INSERT INTO event BY NAME
 SELECT * EXCLUDE (filed, state, status, planned, url, method, terms, differs, signed_offers) FROM stage WHERE NOT filed;
--- Keeps the lists of archived ids complete for the days that they cover.
+-- Adds the ids of the archived records, so that the lists of ids stay complete for the days that they cover.
 INSERT INTO left_id SELECT type, observed_at::DATE, part, event_id, cap FROM stage WHERE filed;

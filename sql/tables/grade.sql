@@ -1,4 +1,5 @@
--- The table that grading keeps between runs: a run replaces the rows of the endpoints that it grades and leaves the others.
+-- The table that grading keeps between runs. A run replaces the rows of the endpoints that it grades, and does not
+-- change the others.
 -- grain: thefts = one endpoint that took money and delivered nothing within its window
 -- reads: nothing
 -- writes: thefts

@@ -23,9 +23,9 @@ const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
 const MAX_METADATA_AGE_MS = 60_000;
 
 /**
- * Shuffles the brokers for one client. A client stays with the first broker that accepts its connection, and a proxy in
- * front of a dead broker may accept every connection and close it. With a random order, a new client begins with another
- * broker.
+ * Shuffles the brokers for one client. A client stays with the first broker that accepts its connection, and a proxy
+ * in front of a dead broker may accept every connection and close it. With a random order, a new client begins with
+ * another broker.
  */
 const shuffle = (brokers: readonly string[]): string[] =>
   brokers
@@ -53,9 +53,10 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
   });
 
 /**
- * Creates connections to the brokers, for requests that name a partition and an offset. kafkajs passes them only to a
- * consumer's function that assigns partitions (its type PartitionAssigner), so a consumer is created for that. The
- * consumer is never run, since read positions come from the commit chain.
+ * Creates connections to the brokers, for requests that name a partition and an offset. kafkajs gives access to its
+ * connections only to a consumer's function that assigns partitions (its type PartitionAssigner), so a consumer is
+ * created for that. The consumer is never run, since the positions to read from are stored in the commits of the
+ * segments and not in Kafka.
  */
 export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   let cluster: Cluster | undefined;
@@ -100,17 +101,18 @@ export interface SocketSettings {
 }
 
 /**
- * Creates the function that opens sockets for kafkajs 2.2.4 (its public option `socketFactory`). The sockets work around
- * four bugs in how kafkajs handles interrupted connections. Each bug made requests hang or fail for ever:
+ * Creates the function that opens sockets for kafkajs 2.2.4 (its public option `socketFactory`). The sockets work
+ * around four bugs in how kafkajs handles interrupted connections. Each bug made requests hang or fail for ever:
  *
  * 1. When a connection ends in the middle of an answer, kafkajs puts the received part before the answers of the next
  *    connection, and can decode none of them. So only complete answers are passed to it.
- * 2. kafkajs takes events of an old socket, such as its end, for events of the new one. So a socket that either side has
- *    closed emits no further events.
- * 3. Two requests that find a connection closed each open a socket, and kafkajs never closes the first of the two. When
- *    the broker later closes it, bug 2 follows. So a socket without any request is closed, and emits no event.
- * 4. A request that times out leaves its connection open, although a router on the way may have dropped the connection,
- *    which then never answers again. So a socket whose answer is overdue ends with an error, and all its requests fail.
+ * 2. kafkajs takes events of an old socket, such as its end, for events of the new one. So a socket that either side
+ *    has closed emits no further events.
+ * 3. Two requests that find a connection closed each open a socket, and kafkajs never closes the first of the two.
+ *    When the broker later closes it, bug 2 follows. So a socket without any request is closed, and emits no event.
+ * 4. A request that times out leaves its connection open, although a router on the way may have dropped the
+ *    connection, which then never answers again. So a socket whose answer is overdue ends with an error, and all its
+ *    requests fail.
  */
 export function createSockets(settings: SocketSettings): ISocketFactory {
   return ({ host, port, ssl, onConnect }) => {

@@ -8,7 +8,10 @@ import { identityTopic, topicOf } from "./topics.ts";
 const READ_WAIT_MS = 100;
 /** Attempts of the first read of new topics. A busy broker may be elected leader of a topic before it knows the topic. */
 const FIRST_READ_TRIES = 4;
-/** Reads of a record that was already written. A broker that has just become the leader may not return it at once. */
+/**
+ * Most reads of the identity record after it was written. A broker that has just become the leader may not return it
+ * at once.
+ */
 const REREAD_TRIES = 20;
 
 /** Content of the first record of the identity topic. */

@@ -45,8 +45,9 @@ export interface KafkaLogOptions extends LogTopics {
 }
 
 /**
- * Opens the log in a Kafka cluster: the topics of the record under a prefix, and a topic with the log's identity. Offsets
- * are those of Kafka. Reads are by offset and join no group, since positions come from the commit chain.
+ * Opens the log in a Kafka cluster: the topics of the record under a prefix, and a topic with the log's identity.
+ * Offsets are those of Kafka. Reads are by offset and join no group, since the positions to read from are stored in
+ * the commits of the segments.
  * The methods of the log throw BadRecord, OffsetGone, LogBusy, LogDown and LogClosed.
  * @throws LogRefused when topics are missing or have wrong settings, or the identity is lost; LogDown when no broker
  * answers; LogNotBegun
@@ -137,7 +138,7 @@ class KafkaLog implements Log {
       if (records === null) await this.#refuseGone(topic, partition, from);
       if (records && records.length > 0) return records;
       if (leftMs === 0) return [];
-      // Past the end the broker answers at once.
+      // When `from` is past the end, the broker answers at once instead of waiting, so this process waits.
       if (records === null) await systemClock.sleep(FETCH_WAIT_MS);
     }
   }

@@ -9,7 +9,7 @@ import { topicOf } from "./topics.ts";
 
 /** Time without a heartbeat after which a process counts as dead, ms (brokers allow 6 s to 30 min by default). */
 const SESSION_MS = 20_000;
-/** Pause after a round or a heartbeat that failed, ms. */
+/** Pause after a round (joining the group and getting its assignment) or a heartbeat that failed, ms. */
 const PAUSE_MS = 500;
 
 export interface MembersOptions {
@@ -60,7 +60,10 @@ class Members implements Ownership {
    */
   readonly #releasing = new Set<number>();
   #generation = 0;
-  /** Time until which the broker cannot count this process as dead, on the scale of `performance.now()`. */
+  /**
+   * Until this time (on the scale of `performance.now()`) the broker cannot count this process as dead, and the
+   * process holds its partitions.
+   */
   #leaseEndsAtMs = 0;
   #needsRound = false;
   #endPause: () => void = () => undefined;
@@ -135,7 +138,8 @@ class Members implements Ownership {
         hasJoined = false;
         await this.#pause(PAUSE_MS);
       }
-      // Without contact, only the own clock shows that the session is over and others may have the partitions.
+      // Without contact, only this process's clock shows that its session is over and other members may have the
+      // partitions.
       if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
     }
   }
@@ -145,7 +149,7 @@ class Members implements Ownership {
     if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
     const claimed = [...new Set([...this.held(), ...this.#releasing])];
     const { generation, partitions } = await this.#member.round(claimed);
-    // The answer may be old when it arrives. A heartbeat confirms that it is still valid.
+    // The assignment may be old when it arrives. A heartbeat confirms that it is still valid.
     const askedAt = performance.now();
     await this.#member.heartbeat();
     this.#generation = generation;
@@ -162,7 +166,7 @@ class Members implements Ownership {
     this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
   }
 
-  /** Replaces the assigned partitions, and then calls the listeners, after earlier calls of them have ended. */
+  /** Replaces the assigned partitions, and then calls the listeners as soon as their earlier calls have ended. */
   #setPartitions(partitions: readonly number[]): void {
     const heldBefore = new Set(this.#assigned);
     const heldAfter = new Set(partitions);

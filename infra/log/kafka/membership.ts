@@ -22,7 +22,8 @@ export function assignPartitions(partitions: number, members: readonly Member[])
     id,
     parts: [...new Set(owned)].filter((p) => p >= 0 && p < partitions && claims.get(p) === 1).sort((a, b) => a - b),
   }));
-  // Members that hold most come first and may keep one partition more, so that an even assignment does not change.
+  // The members that hold most come first. The first ones may keep one partition more, so that an even assignment does
+  // not change.
   shares.sort((a, b) => b.parts.length - a.parts.length || (a.id < b.id ? -1 : 1));
   const quota = (rank: number) => Math.floor(partitions / shares.length) + (rank < partitions % shares.length ? 1 : 0);
   for (const [rank, member] of shares.entries()) member.parts = member.parts.slice(0, quota(rank));
@@ -76,14 +77,16 @@ function claimedPartitions(userData: Buffer): number[] {
     const claim = JSON.parse(userData.toString("utf8")) as { owned?: unknown };
     return Array.isArray(claim.owned) ? claim.owned.filter((p): p is number => Number.isInteger(p)) : [];
   } catch {
-    // Unreadable data counts as no claim. If two members then work on one partition, the commit chain decides.
+    // Unreadable data counts as no claim. If two members then work on one partition, only one of them can create the
+    // next commit of its segments.
     return [];
   }
 }
 
 /**
- * A member of a consumer group: speaks Kafka's classic group protocol with the coordinator (join, sync, heartbeat, leave).
- * The consumer of kafkajs is not used, since it fetches what it is assigned and cannot ask for another rebalance.
+ * A member of a consumer group: speaks Kafka's classic group protocol with the coordinator (join, sync, heartbeat,
+ * leave). The consumer of kafkajs is not used, since it fetches what it is assigned and cannot ask for another
+ * rebalance.
  */
 export class Membership {
   #memberId = "";
@@ -96,9 +99,9 @@ export class Membership {
   ) {}
 
   /**
-   * Runs one round: joins the group, assigns the partitions if this member is the leader, and returns its own. It takes
-   * as long as the slowest member needs to join, at most a session. @throws the broker's error (with `type`), or that of
-   * the connection
+   * Runs one round: joins the group, assigns all partitions if this member is the group's leader, and returns the
+   * partitions of this member. It takes as long as the slowest member needs to join, at most a session.
+   * @throws the broker's error (with `type`), or that of the connection
    */
   async round(owned: readonly number[]): Promise<{ generation: number; partitions: number[] }> {
     const groupId = this.group.id;
@@ -157,8 +160,9 @@ export class Membership {
   }
 
   /**
-   * Sends a heartbeat. @throws errors with `type` REBALANCE_IN_PROGRESS when another round must begin; UNKNOWN_MEMBER_ID
-   * or ILLEGAL_GENERATION when this process is no longer a member
+   * Sends a heartbeat.
+   * @throws errors with `type` REBALANCE_IN_PROGRESS when another round must begin; UNKNOWN_MEMBER_ID or
+   * ILLEGAL_GENERATION when this process is no longer a member
    */
   async heartbeat(): Promise<void> {
     const member = { groupGenerationId: this.#generation, memberId: this.#memberId };

@@ -5,8 +5,8 @@ import { decodeBatches, EVENT_ID, whyUnsupported } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 /**
- * Most compressed bytes of one fetch; a single larger batch is returned complete. With larger fetches, records would wait
- * so long to be read that the garbage collector would copy them.
+ * Most compressed bytes of one fetch; a single larger batch is returned complete. With larger fetches, records would
+ * wait so long to be read that the garbage collector would copy them.
  */
 const FETCH_BYTES = 256 * 1024;
 /** Most value bytes of buffered records. */
@@ -19,13 +19,13 @@ const PAUSE_MS = 250;
 /** Limits of one read of a partition. A read returns at least one record if there is one. */
 export interface ReadLimit {
   maxRecords: number;
-  /** Bytes of values. */
+  /** Largest number of value bytes. */
   maxBytes: number;
   /** How long the broker may wait for a first record, ms. */
   waitMs: number;
 }
 
-/** The decoded answer to a fetch: the members that are read here. */
+/** The decoded answer to a fetch, with only the fields that are read here. */
 interface FetchAnswer {
   responses: { partitions: { partition: number; messages: KafkaMessage[] | Buffer }[] }[];
 }
@@ -40,15 +40,17 @@ interface Requests extends Broker {
 }
 
 /**
- * Version of Fetch whose answers are read here: throttle time, error, session, topics (name, partitions: number, error,
- * three offsets, aborted transactions, preferred replica, record set). https://kafka.apache.org/protocol#The_Messages_Fetch
+ * Version of Fetch whose answers are read here: throttle time, error, session, topics (name, partitions: number,
+ * error, three offsets, aborted transactions, preferred replica, record set).
+ * https://kafka.apache.org/protocol#The_Messages_Fetch
  */
 const FETCH_VERSION = 11;
 
 /**
- * Returns a broker of kafkajs whose answers to Fetch hold the record batches as bytes instead of messages. kafkajs makes
- * an object of each message, with its numbers as decimal texts, which takes four times as long as `decodeBatches`.
- * kafkajs still decodes an answer of several partitions, and batches that `decodeBatches` does not support.
+ * Returns a broker of kafkajs whose answers to Fetch hold the record batches as bytes instead of messages. kafkajs
+ * makes an object of each message, with its numbers as decimal texts, which takes four times as long as
+ * `decodeBatches`. kafkajs still decodes an answer of several partitions, and batches that `decodeBatches` does not
+ * support.
  * @param warn called with the reason when kafkajs decodes a record set
  */
 export function fetchBatches(broker: Broker, warn: (why: string) => void): Broker {
@@ -69,8 +71,8 @@ export function fetchBatches(broker: Broker, warn: (why: string) => void): Broke
 }
 
 /**
- * Returns the partition of an answer to Fetch; or the reason why the answer is not parsed here, as a text; or null if it
- * has no records, or an error.
+ * Returns the partition of an answer to Fetch; or the reason why the answer is not parsed here, as a text; or null if
+ * it has no records, or an error.
  */
 function parseFetchAnswer(payload: Buffer): { partition: number; errorCode: 0; messages: Buffer } | string | null {
   try {
@@ -82,7 +84,7 @@ function parseFetchAnswer(payload: Buffer): { partition: number; errorCode: 0; m
     if (payload.readInt16BE(offset + 8) !== 0) return null;
     offset += 10 + 3 * 8; // three offsets
     offset += 4 + 16 * Math.max(0, payload.readInt32BE(offset)); // aborted transactions
-    const size = payload.readInt32BE(offset + 4); // behind the preferred replica
+    const size = payload.readInt32BE(offset + 4); // after the preferred replica
     if (size <= 0) return null;
     const messages = payload.subarray(offset + 8);
     if (messages.length !== size) return "an answer of another shape";
@@ -92,7 +94,7 @@ function parseFetchAnswer(payload: Buffer): { partition: number; errorCode: 0; m
   }
 }
 
-/** Buffered records of one partition. */
+/** Records of one partition that were fetched and not yet read. */
 interface BufferedRecords {
   /** Offset of the next record to read. */
   from: number;
@@ -108,8 +110,8 @@ const errorType = (error: unknown): string => (error as { type?: string } | null
 const sizeOf = (records: readonly LogRecord[]): number => records.reduce((sum, { value }) => sum + value.byteLength, 0);
 
 /**
- * Reads by offset from the leaders of the partitions. Records of a fetch beyond the requested ones are buffered for later
- * reads, and the records after them are fetched while the caller processes its result.
+ * Reads by offset from the leaders of the partitions. Records of a fetch beyond the requested ones are buffered for
+ * later reads, and the records after them are fetched while the caller processes its result.
  */
 export class KafkaReader {
   readonly #buffers = new Map<string, BufferedRecords>();
@@ -158,7 +160,10 @@ export class KafkaReader {
     return buffer?.from === from ? buffer : { from, records: [], at: 0, bytes: 0, coming: null };
   }
 
-  /** Stores a buffer for the next read. If the limit is exceeded, the buffers that were stored longest ago are dropped. */
+  /**
+   * Stores a buffer for the next read. If all buffers together exceed the limit, those that were stored longest ago
+   * are dropped.
+   */
   #storeBuffer(name: string, buffer: BufferedRecords): void {
     if (this.#closed) return;
     this.#buffers.set(name, buffer);

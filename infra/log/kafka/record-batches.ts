@@ -2,9 +2,9 @@ import { decompress } from "zstd-napi";
 import type { LogRecord } from "../log.ts";
 
 /**
- * Decodes Kafka's record batches (format 2, compressed with zstd or not at all) from the bytes that a broker stores. The
- * length field of a batch counts the bytes after that field. The checksum covers the bytes from the attributes on.
- * https://kafka.apache.org/documentation/#recordbatch
+ * Decodes Kafka's record batches (format 2, compressed with zstd or not at all) from the bytes that a broker stores.
+ * The length field of a batch counts the bytes after that field. The checksum covers the bytes from the attributes
+ * on. https://kafka.apache.org/documentation/#recordbatch
  */
 
 /** Header of a record that carries the event id. */
@@ -41,7 +41,8 @@ export function whyUnsupported(bytes: Buffer): string | null {
 }
 
 /**
- * Decodes the records from an offset on. A broker may cut off the last batch, which is then left out, but never the first.
+ * Decodes the records from an offset on. A broker may cut off the last batch, which is then left out, but never the
+ * first.
  * @throws Error for a wrong checksum, and for lengths and counts that do not fit
  */
 export function decodeBatches(topic: string, partition: number, bytes: Buffer, from: number): LogRecord[] {
@@ -135,7 +136,10 @@ class FieldReader {
   }
 }
 
-/** Table of CRC-32C (Castagnoli; zlib's crc32 has another polynomial): at 256 k + n, that of byte n and k zero bytes. */
+/**
+ * Table of CRC-32C (Castagnoli; zlib's crc32 has another polynomial). Entry 256 k + n is the CRC of byte n followed
+ * by k zero bytes.
+ */
 const CRC_TABLE = new Int32Array(4 * 256);
 for (let n = 0; n < 256; n++) {
   let crc = n;

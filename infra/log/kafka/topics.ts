@@ -116,8 +116,8 @@ async function waitForLeaders(admin: Admin, names: string[]): Promise<void> {
 }
 
 /**
- * Returns the topics that no broker knows. Topics that were just created are looked up several times, since a request may
- * reach a broker that has not heard of them yet.
+ * Returns the topics that no broker knows. Topics that were just created are looked up several times, since a request
+ * may reach a broker that does not know them yet.
  */
 async function findMissingTopics(admin: Admin, names: readonly string[], wereCreated: boolean): Promise<string[]> {
   for (let n = 1; ; n++) {
@@ -131,8 +131,8 @@ async function findMissingTopics(admin: Admin, names: readonly string[], wereCre
 /**
  * Checks the topics of the log, and returns their number of partitions.
  * @param wereCreated true if the topics were created a moment ago
- * @throws LogRefused naming every topic that is missing, is compacted, may lose acknowledged records, drops records that
- * must be kept, or has another number of partitions
+ * @throws LogRefused naming every topic that is missing, is compacted, may lose acknowledged records, drops records
+ * that must be kept, or has another number of partitions
  */
 export async function checkTopics(
   admin: Admin,

@@ -6,8 +6,8 @@ import { topicOf } from "./topics.ts";
 const { CompressionTypes } = kafkajs;
 
 /**
- * Most value bytes of one request of a partition. The batch must fit into `max.message.bytes`, even if compression makes
- * it larger.
+ * Most value bytes of one request of a partition. The batch must fit into `max.message.bytes`, even if compression
+ * makes it larger.
  */
 const CHUNK_BYTES = 1_500_000;
 /** Most records of one request. */
@@ -24,10 +24,10 @@ interface WaitingRecord {
 }
 
 /**
- * Appends records. Each partition has a queue, from which one request at a time is sent, so records keep the order of the
- * calls. The idempotent producer of kafkajs is not used: after a lost answer it applies the broker's "duplicate" to the
- * wrong batch, and acknowledged records are lost (engines.md). Without it a record may be stored twice, which is
- * harmless, since readers drop duplicates by event id.
+ * Appends records. Each partition has a queue, from which one request at a time is sent, so records keep the order of
+ * the calls. The idempotent producer of kafkajs is not used: after a lost answer it applies the broker's "duplicate"
+ * to the wrong batch, and acknowledged records are lost (engines.md). Without it a record may be stored twice, which
+ * is harmless, since readers drop duplicates by event id.
  */
 export class KafkaWriter {
   readonly #queues = new Map<string, WaitingRecord[]>();

@@ -4,7 +4,9 @@ import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "
 
 /** Most attempts of one request. */
 const MAX_ATTEMPTS = 6;
-/** Half of the longest first pause, ms. Pauses are random, and their upper bound doubles with each attempt. */
+/**
+ * Half of the upper bound of the first pause, ms. Pauses are random, and their upper bound doubles with each attempt.
+ */
 const FIRST_PAUSE_MS = 100;
 /** Largest upper bound of a pause, ms. */
 const LONGEST_PAUSE_MS = 5_000;

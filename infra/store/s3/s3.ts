@@ -42,9 +42,9 @@ const CONNECT_TIMEOUT_MS = 3_000;
 const SILENCE_TIMEOUT_MS = 30_000;
 
 /**
- * Makes an S3 client that tries each request once. Retries are made by retry.ts, because after a lost answer a conditional
- * write has to be checked. The SDK's default checksums are off: they send bodies in chunks, and old servers store the
- * chunk headers as part of the object (engines.md, S3).
+ * Makes an S3 client that tries each request once. Retries are made by retry.ts, because after a lost answer a
+ * conditional write has to be checked. The SDK's default checksums are off: they send bodies in chunks, and old
+ * servers store the chunk headers as part of the object (engines.md, S3).
  */
 export function createClient(bucket: S3Bucket): S3Client {
   return new S3Client({
@@ -71,7 +71,8 @@ export function createClient(bucket: S3Bucket): S3Client {
  * clients can read a public bucket directly. An etag is a hash of the content: an object that gets its earlier bytes
  * again has its earlier etag again. Touchstone never swaps an object back to earlier bytes. Errors: BadKey,
  * ObjectTooLarge, StoreFull, StoreDown, StoreUnfit (access refused), and other errors of S3 unchanged.
- * @param options.probe false for a role that may not write (a serving replica): the two conditions are not tried
+ * @param options.probe false for a role that may not write (a serving replica): whether the store enforces the two
+ * conditions is not tested
  * @throws StoreUnfit unless the store enforces both conditions
  */
 export async function openS3Store(bucket: S3Bucket, options: { probe?: boolean } = {}): Promise<Store> {

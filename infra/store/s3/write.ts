@@ -5,9 +5,9 @@ import { type ObjectMeta, StoreUnfit } from "../store.ts";
 import { statusOf, withRetries } from "./retry.ts";
 
 /**
- * Objects above this size are uploaded in parts of this size. The store checks the condition when it joins the parts, so a
- * reader never sees half of an object. The SDK removes the parts of an upload that failed; parts of a process that died are
- * left to a lifecycle rule of the bucket.
+ * Objects above this size are uploaded in parts of this size. The store checks the condition when it joins the parts,
+ * so a reader never sees half of an object. The SDK removes the parts of an upload that failed; parts of a process
+ * that died are left to a lifecycle rule of the bucket.
  */
 export const PART_BYTES = 16 * 1024 * 1024;
 
@@ -15,8 +15,8 @@ export const PART_BYTES = 16 * 1024 * 1024;
 export type Condition = { IfNoneMatch: "*" } | { IfMatch: string };
 
 /**
- * Name of the metadata field with the random id of the write that made an object. After a lost answer the id shows whether
- * our write or another one succeeded.
+ * Name of the metadata field with the random id of the write that made an object. After a lost answer the id shows
+ * whether our write or another one succeeded.
  */
 const WRITE_ID_FIELD = "touchstone-write";
 
@@ -34,8 +34,8 @@ const objectFields = (meta: ObjectMeta | undefined, writeId: string) => ({
 });
 
 /**
- * Writes an object under a condition. When an answer is lost, the write is sent again; if the store then answers that the
- * condition does not hold, the object's write id shows whether the first try had succeeded.
+ * Writes an object under a condition. When an answer is lost, the write is sent again; if the store then answers that
+ * the condition does not hold, the object's write id shows whether the first try had succeeded.
  * @returns the etag of our write, or null when the condition did not hold
  */
 export async function conditionalWrite(

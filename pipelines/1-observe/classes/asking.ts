@@ -61,7 +61,8 @@ export interface ClassQuestionsParts {
 export class ClassQuestions {
   readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
   /**
-   * State of the mapping that this process recorded last, by endpoint. The lake may not have loaded that record yet.
+   * State of the mapping that this process recorded last, by endpoint. The lake (the database from which {@link
+   * ListedCap} is read) may not have loaded that record yet.
    */
   readonly #recordedMappings = new BoundedMap<string, string>(MAX_TRIALS);
 

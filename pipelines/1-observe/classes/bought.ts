@@ -13,14 +13,17 @@ export interface TruthParts {
   sources: Omit<TruthSources, "row">;
 }
 
-/** No mappings and no sources. With it, only answers that can be computed are found. */
+/** No mappings and no sources. With this value, only answers that can be computed are found. */
 const NO_MAPS_OR_SOURCES: TruthParts = { maps: NO_CLASS_MAPS, sources: {} };
 
 /** A call that a buyer wants to make, and what is known about the endpoint. */
 export interface BoughtCall {
   /** The endpoint as it is listed. */
   endpoint: Pick<ListedCap, "cap" | "url" | "method" | "tool">;
-  /** Class in the endpoint's published listing; absent if the listing names none. */
+  /**
+   * Class (kind of questions whose answers we know) in the endpoint's published listing; absent if the listing names
+   * none.
+   */
   listedClass?: string | undefined;
   /**
    * Has the endpoint already passed a question of ours? Until then, our mapping of the endpoint to a class is not used.
@@ -109,8 +112,8 @@ const countMembers = ({ query, body }: Example): number =>
   }, 0);
 
 /**
- * Makes the function that finds the one known row with given values. Texts are compared by letters and digits only, as
- * answers are.
+ * Makes the function that finds the one known row (a fact that an operator supplied) with given values. Texts are
+ * compared by letters and digits only, as answers are.
  */
 function createRowFinder(maps: ClassMaps, name: string | undefined): NonNullable<TruthSources["row"]> {
   return (askedFields) => {

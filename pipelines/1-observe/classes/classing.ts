@@ -15,7 +15,10 @@ import type { ListedCap } from "../../record/memory.ts";
 import { get, isObject } from "../json.ts";
 import type { Declared } from "../terms/declared.ts";
 
-/** The class of an endpoint, the question that it gets, and how the question is put into a request. */
+/**
+ * The class of an endpoint (a kind of questions whose answers we know), the question that it gets, and how the
+ * question is put into a request.
+ */
 export interface ClassMatch {
   checker: Checker;
   /** Name of the question; null if none fits the endpoint. */

@@ -11,13 +11,19 @@ import { hostOf } from "../../record/url.ts";
 import type { Hosts } from "../hosts.ts";
 import type { Recorder } from "../recorder.ts";
 
-/** The questions of a class count as wrong when at least this many payees were asked on a day and none passed. */
+/**
+ * The questions of a class (a kind of questions with known answers) count as wrong when at least this many payees
+ * were asked on a day and none passed.
+ */
 const MIN_PAYEES = 3;
 /** Number of closed days that are checked, so that days on which this process did not run are checked later. */
 const DAYS_BACK = 7;
 /** Most corrections in one append. */
 const CORRECTIONS_PER_APPEND = 200;
-/** Most withdrawn calls that are remembered until the lake has loaded their corrections. */
+/**
+ * Most withdrawn calls that are remembered until the lake (the database of the log's rows) has loaded their
+ * corrections.
+ */
 const MAX_REMEMBERED = 100_000;
 
 export interface ClassWithdrawalsParts {
@@ -48,7 +54,10 @@ function createCorrection({ intent, t }: ClassCall, failedClass: FailedClass, no
  * The current day is only counted (metric `observe_class_failing`, payees by class), since later calls may pass.
  */
 export class ClassWithdrawals {
-  /** Intents whose correction this process wrote. The lake may not have loaded it yet. */
+  /**
+   * Event ids of the intents (records written before a payment) of withdrawn calls. The lake may not have loaded the
+   * corrections yet.
+   */
   readonly #withdrawn = new BoundedMap<string, true>(MAX_REMEMBERED);
 
   constructor(private readonly parts: ClassWithdrawalsParts) {}

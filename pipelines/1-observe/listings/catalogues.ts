@@ -9,7 +9,7 @@ import { MAX_ROWS } from "./tables.ts";
 
 const PAGE_SIZE = 100;
 const MAX_PAGES = 1_000;
-/** Most bytes of all pages in one pass. */
+/** Most bytes that one pass (one reading of all pages) may fetch. */
 const MAX_BYTES = 256 * 1024 * 1024;
 /**
  * Most passes over a catalogue. Rows are lost and repeated when a catalogue changes while its pages are read, so passes
@@ -33,7 +33,10 @@ const MAX_READ_MS = 900_000;
 const MAX_AGE_MS = 86_400_000;
 /** Most unfinished reads that are remembered. */
 const MAX_UNFINISHED = 32;
-/** An unfinished read that has fetched more bytes than this is not remembered. */
+/**
+ * The rows of an unfinished read that has fetched more bytes than this are not remembered, and the next read starts
+ * again.
+ */
 const MAX_UNFINISHED_BYTES = 64 * 1024 * 1024;
 
 export interface CatalogueRead {

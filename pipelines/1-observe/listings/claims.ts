@@ -90,7 +90,10 @@ export function urlOf(item: unknown): string | undefined {
 }
 
 export interface Source {
-  /** Address of the catalogue or of the seller's file, "402", or the operator's file. */
+  /**
+   * Address of the catalogue or of the seller's document; `operator:` and its name for an operator's file; "402" for
+   * a claim made from a 402.
+   */
   name: string;
   /**
    * Set when the item was read from a seller's own origin. Then only urls of that origin count as controlled by the
@@ -195,8 +198,8 @@ export function resourceOf(item: JsonObject): Resource | null {
 }
 
 /**
- * A claim made from the item alone. It is plain data, since it is made in a worker thread without egress and rail;
- * {@link completeClaim} adds what depends on these.
+ * A claim made from the item alone. It is plain data, since it is made in a worker thread, which has neither the
+ * network (egress) nor the rail (our side of a payment network); {@link completeClaim} adds what depends on these.
  */
 export type ReadClaim =
   | { claim: ListedClaim; payables: OfferList["payables"]; ownDefects: Defects }
@@ -205,7 +208,7 @@ export type ReadClaim =
 /**
  * Makes a claim from a catalogue's row or an item of a seller's own file, or rejects it with the reason (a relative
  * address without a base, `monopoly://..`, a method that is never sent). Never throws.
- * @param networks the networks that our rail pays on
+ * @param networks the networks on which our wallets can pay
  */
 export function readClaim(item: unknown, source: Omit<Source, "validate">, networks: Networks): ReadClaim {
   if (!isObject(item)) return { rejected: rejectRow("not_an_item", item) };
@@ -242,10 +245,7 @@ export function readClaim(item: unknown, source: Omit<Source, "validate">, netwo
   return { claim: { cap, body }, payables: listedOffers.payables, ownDefects };
 }
 
-/**
- * Completes a claim: marks the offers that our rail (our side of a payment network) would pay. Rejects the claim when
- * its address is not public.
- */
+/** Completes a claim: marks the offers that our rail would pay. Rejects the claim when its address is not public. */
 export function completeClaim(
   parsedClaim: ReadClaim,
   item: unknown,

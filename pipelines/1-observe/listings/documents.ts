@@ -157,7 +157,7 @@ function limitForSeller(listing: ParsedListing): ParsedListing {
 }
 
 /**
- * Reads the bytes of a fetched document; null when they are no text.
+ * Reads the bytes of a fetched document; null when they are not UTF-8.
  * @param seller true for a seller's own document; false for one that an operator named
  */
 export function readBytes({ bytes, seller }: { bytes: Uint8Array; seller: boolean }): ParsedListing | null {

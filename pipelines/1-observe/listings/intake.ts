@@ -67,7 +67,7 @@ export const emptyReport = (says?: string): IntakeReport => ({
 /** Most rejected rows that a report on many sources keeps. All rejected rows are counted. */
 const MAX_REPORTED_ROWS = 10_000;
 
-/** Adds the report on a further source. */
+/** Adds the report on a further source to `total`. */
 export function addReport(total: IntakeReport, addition: IntakeReport): void {
   total.items += addition.items;
   total.appended += addition.appended;
@@ -81,13 +81,13 @@ export function addReport(total: IntakeReport, addition: IntakeReport): void {
 /** Most origins whose last rereading is remembered. */
 const MAX_ORIGINS = 20_000;
 /**
- * Least time between two rereadings of one origin, ms of the record's time, even if several 402s differ from its
- * listing.
+ * Least time between two rereadings of one origin, ms of the observer's clock, even if several 402s differ from the
+ * origin's listing.
  */
 const MIN_REREAD_INTERVAL_MS = 60_000;
 /** Most urls whose method is remembered. A forgotten method is found again by the next probe. */
 const MAX_REMEMBERED_METHODS = 100_000;
-/** Most rows in one request to the reader. */
+/** Most rows in one request to the reader (the thread that parses data from strangers). */
 const ROWS_PER_REQUEST = 100;
 /**
  * After this many rows of one source that could not be read within the limits of a row, its other rows are not read.
@@ -181,8 +181,8 @@ export class Intake {
   }
 
   /**
-   * Returns the endpoint with its seller's newest own listing that this process has read, which the lake may not have
-   * loaded yet.
+   * Returns the endpoint with its seller's newest own listing that this process has read, which the lake (the
+   * database of the log's rows) may not have loaded yet.
    */
   withSellerListing(endpoint: ListedCap): ListedCap {
     const sellerListing = this.#writer.newestSellerListing(endpoint.cap);

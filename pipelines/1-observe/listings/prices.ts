@@ -4,6 +4,7 @@ import { clean, get, isObject, type JsonObject, show } from "../json.ts";
 export interface StatedPrice {
   /** Path of the member that holds the price, such as `price/amount`. */
   as: string;
+  /** The price as text, such as `$0.05`. */
   said: string;
 }
 

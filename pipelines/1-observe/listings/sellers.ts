@@ -29,7 +29,10 @@ export interface SellersParts {
   signal?: AbortSignal;
 }
 
-/** Reads sellers' own listings, each at most once a UTC day, and the catalogues that name them. */
+/**
+ * Reads sellers' own listings, each at most once a UTC day unless {@link readSeller} is called, and the catalogues
+ * that name them.
+ */
 export class Sellers {
   readonly #lastReadDays = new BoundedMap<string, string>(MAX_ORIGINS);
   readonly #egress: Egress;

@@ -37,7 +37,10 @@ class SourceStateCache {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
   #rows = 0;
 
-  /** @param read reads the rows of a source from the record, with the event ids that it used on that UTC day */
+  /**
+   * @param read reads the rows of a source from the record, with the event ids that records of the source got on that
+   * UTC day
+   */
   constructor(private readonly read: (source: string, day: string) => Promise<readonly StandingListing[]>) {}
 
   async load(source: string, day: string): Promise<SourceRows> {
@@ -66,8 +69,8 @@ class SourceStateCache {
   }
 
   /**
-   * Remembers a record that is durable. A source with many used ids is removed, and read again at its next use: the
-   * record then holds those of that day only.
+   * Remembers a record that is durable. A source with many used ids is removed from the cache and read again at its
+   * next use; then only the ids of that day are loaded.
    */
   noteRecorded(sourceRows: SourceRows, sourceId: string, rowState: RowState): void {
     const { source, rows, usedIds } = sourceRows;
@@ -87,7 +90,10 @@ class SourceStateCache {
  */
 export const MAX_PER_DOMAIN = 200;
 const MAX_PER_PLATFORM = PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN;
-/** Most claims by sellers themselves that this process keeps in memory, since the lake may not have loaded them yet. */
+/**
+ * Most claims by sellers themselves that this process keeps in memory, since the lake (the database of the log's
+ * rows) may not have loaded them yet.
+ */
 const MAX_OWN_CLAIMS = 20_000;
 const RECORDS_PER_APPEND = 200;
 /** Number of rows after which other work of this process gets a turn, since all rows of a catalogue take seconds. */
@@ -270,7 +276,7 @@ function firstUnusedAttempt(content: Pick<Draft, "type" | "cap" | "slot">, usedI
  * Makes the record of a listing, or returns the event id of the record that already has this content. Readers drop a
  * second record with one id, so content that was delisted and is listed again gets the next attempt number. After a
  * restart the record shows which ids were used today.
- * @param standing event ids of current listings in the record, for sources whose rows are not read
+ * @param currentIds event ids of current listings in the record, for sources whose rows are not read
  */
 function createListingDraft(
   claim: ListedClaim,

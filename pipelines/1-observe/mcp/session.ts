@@ -34,7 +34,10 @@ export interface SessionOptions {
   /** Time for the whole exchange, ms. */
   totalMs: number;
   signal?: AbortSignal | undefined;
-  /** Name of the stock client whose connection and headers the requests use (stock.ts); undefined for our own. */
+  /**
+   * Name of the stock client (one that sends requests like any buyer's) whose connection and headers the requests use
+   * (stock.ts); undefined for our own client.
+   */
   stock?: string | undefined;
 }
 
@@ -157,7 +160,7 @@ class Session {
     return { reply, answered, isOpen: true };
   }
 
-  /** Looks for one tool in `tools/list`, page by page. */
+  /** Searches `tools/list` for one tool, page by page. */
   async list(name: string): Promise<ToolListing> {
     let timeLeftMs = LIST_TIMEOUT_MS;
     let cursor: string | undefined;
@@ -202,7 +205,10 @@ interface ToolRequest {
   /** The signed payment, base64 of its JSON. If it is set, the tool is called without reading `tools/list` first. */
   payment?: string | undefined;
   signal?: AbortSignal | undefined;
-  /** Set for a blind call: the stock client whose connection and headers it uses (stock.ts). */
+  /**
+   * Set for a blind call (paid from a wallet that the seller does not know): the stock client whose connection and
+   * headers it uses (stock.ts).
+   */
   stock?: string | undefined;
 }
 

@@ -17,9 +17,9 @@ const WINDOW_DAYS = 7;
  * not know) among its payers.
  */
 const UNCOUNTED_DAYS = 1;
-/** Least time between two readings of one payee, ms of the record's time. */
+/** Least time between two readings of one payee, ms of the observer's clock. */
 const READ_INTERVAL_MS = 7 * DAY_MS;
-/** A payee is read only if our newest settled payment to it is not older than this, ms of the record's time. */
+/** A payee is read only if our newest settled payment to it is not older than this, ms of the observer's clock. */
 const MAX_PAYMENT_AGE_MS = 35 * DAY_MS;
 /**
  * Payers are recognised as ours if they are our wallets that paid within this time, ms: the counted days and two
@@ -90,8 +90,8 @@ export class PayeeBuyersReader {
   }
 
   /**
-   * Reads the payers of one payee; null if the chain does not answer or is younger than the counted days, or after a
-   * stop.
+   * Reads the payers of one payee; null if the chain does not answer, if its first block is later than the first of
+   * the counted days, or after a stop.
    */
   async #readChain({ network, asset, payTo: payee }: Payee): Promise<ChainReading | null> {
     const { rail, signal, logger } = this.tools;

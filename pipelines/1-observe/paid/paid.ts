@@ -37,13 +37,16 @@ export interface PaidCallResult {
   counts: boolean;
   /** Does the answer pass? False when nothing was paid. */
   isPassing: boolean;
-  /** What the reconciler takes over: the payment and its state on the chain. Absent when nothing was signed. */
+  /**
+   * The payment and its state on the chain, which the reconciler (reconcile.ts) follows from then on. Absent when
+   * nothing was signed.
+   */
   openPayment?: { payment: Payment; chain: ChainView; delivered: boolean; excused: boolean };
 }
 
 /**
- * Pays a call whose intent is durable: sends the payment, evaluates the answer, searches the chain for the settlement,
- * and records the result.
+ * Pays a call whose intent (the record that is written before a payment) is durable: sends the payment, evaluates the
+ * answer, searches the chain for the settlement, and records the result.
  */
 async function sendAndWatch(
   tools: Tools,
@@ -113,7 +116,10 @@ function logPayment(
   );
 }
 
-/** Records, as a handshake, the first request of a planned paid call that was not paid. */
+/**
+ * Records the first request of a planned paid call that was not paid. The record is a handshake (an exchange without
+ * payment).
+ */
 async function recordUnpaid(
   tools: Tools,
   endpoint: ListedCap,
@@ -155,8 +161,8 @@ export async function makePaidCall(
   const stock = stockClientName(endpoint.cap, call);
   const egress = withRequestFields(tools.egress, { pool: PAID, ...(stock === undefined ? {} : { stock }) });
   const rereadListing = async () => {
-    // Between the two requests of a blind call the listing is fetched by that call's client too, so that the seller
-    // cannot link the call to us.
+    // Between the two requests of a blind call (one that the seller cannot recognise as ours) the listing is fetched
+    // by that call's client too, so that the seller cannot link the call to us.
     endpoint = await tools.intake.rereadSeller(endpoint, clock, egress);
     return endpoint.sellerClaims;
   };
@@ -168,7 +174,7 @@ export async function makePaidCall(
   const terms = prepared.probe.read;
   const { state } = prepared.probe.body;
   if (isMethodAssumed(endpoint) && (state === "status" || state === "free")) {
-    // The free probe of the endpoint searches for the right method.
+    // The planned free probe of the endpoint searches for the right method.
     prepared.probe = excuseProbe(prepared.probe, "no listing names a method, and GET met no 402");
   }
   if (!terms?.payable || prepared.probe.body.state !== "asked")

@@ -63,8 +63,8 @@ export async function evaluateAnswer(
 const MIN_DELIVERY = 0.5;
 
 /**
- * Classifies the answer to a repeated request with a payment proof.
- * @param firstSha256 sha256 of the first answer, or null
+ * Classifies the answer to a request that was repeated with the same payment proof.
+ * @param firstSha256 sha256 of the first answer; null if there was none
  */
 export function classifyRetry(
   { status, delivered, delivery, response_sha256 }: Omit<Evaluation, "wall">,
@@ -92,7 +92,7 @@ export async function sendProofOnce(tools: Tools, payment: Payment, clock: Clock
 /** The members of an evaluation that decide about re-tests. */
 export type RetestOutcome = Pick<Evaluation, "delivered" | "delivery" | "outcome">;
 
-/** Pauses before each repeated request, ms of the record's time. */
+/** Pauses before each repeated request, ms of the observer's clock. */
 const PROOF_PAUSES_MS = [5_000, 60_000, 240_000];
 
 /**
@@ -130,7 +130,7 @@ export async function resendProof(tools: Tools, payment: Payment, clock: Clock):
 export interface ChainView {
   settlement: Settlement | null;
   chainError: string | null;
-  /** The blocks as of which the chain was read; absent if it was not read. */
+  /** The newest and the final block of the chain when it was searched; absent if it could not be read. */
   asOf?: Blocks;
   /** Why the seller could not settle the payment, if that is our own fault. */
   whyUnsettleable?: string;
@@ -138,7 +138,7 @@ export interface ChainView {
 
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
 
-/** Converts a settlement record to the Transfer that it describes. */
+/** Converts a settlement record to the Transfer (the payment on the chain) that it describes. */
 export const settlementOf = (row: BodyOf<"settlement">): Settlement => ({
   tx: row.tx,
   blockNumber: row.block_number,

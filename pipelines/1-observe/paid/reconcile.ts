@@ -13,20 +13,20 @@ import { ChainHeads, Refunds } from "./refunds.ts";
 /** A payment that may still settle or become final. */
 interface OpenPayment {
   intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">;
-  /** The Transfer, once it was seen and recorded; it may not be final yet. */
+  /** The Transfer (the payment on the chain), once it was seen and recorded; it may not be final yet. */
   settlement: Settlement | null;
   /** Set if this process can send the proof again, which needs the request and the known answer. */
   payment: Payment | null;
 }
 
 /**
- * When observers share the work: time after a call's deadline in which another observer may still be making the call,
- * ms.
+ * Used when observers share the work: time after a call's deadline in which another observer may still be making the
+ * call, ms.
  */
 const OTHER_OBSERVERS_GRACE_MS = 300_000;
 /**
- * Time after `valid_before` in which the Transfer is still searched, chain seconds, since a node may return an older
- * block late.
+ * Time after `valid_before` in which the Transfer is still searched for, seconds of chain time, since a node may show
+ * the Transfers of an older block late.
  */
 const EXPIRY_MARGIN_S = 60;
 const MAX_WAITING = 10_000;
@@ -39,7 +39,7 @@ export interface ReconcileReport {
   refunded: number;
   /** Payments that are still open after this run. */
   waiting: number;
-  /** Why a chain could not be read, or null. Its payments wait for the next run. */
+  /** Why a chain could not be read, or null. Payments on that chain wait for the next run. */
   down: string | null;
 }
 
@@ -76,9 +76,10 @@ export class Reconciler {
   }
 
   /**
-   * Records a result with fault `ours` for every intent without a result, since no process observed the end of its
-   * call. It runs at the start. The chain is read first, so that a settlement is recorded in the same append; if the
-   * chain is down, a later run records it. Repeating it is safe, since the record ids are equal.
+   * Records a result with fault `ours` for every intent (the record that is written before a payment) without a
+   * result, since no process observed the end of its call. It runs at the start. The chain is read first, so that a
+   * settlement is recorded in the same append; if the chain is down, a later run records it. Repeating it is safe,
+   * since the record ids are equal.
    */
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;

@@ -15,13 +15,13 @@ interface Undelivered {
   settlement: Settlement;
   /** First block that was not yet searched for a refund. */
   nextBlock: number;
-  /** Number of searches for its refund so far. */
+  /** Number of searches for a refund of this payment so far. */
   searches: number;
   /** Number of the search (see `#searchNumber`) in which the payment is searched again. */
   dueSearch: number;
 }
 
-/** A Transfer that is already recorded as a refund. `pair`: its payee and wallet. */
+/** A Transfer that is already recorded as a refund. `pair`: the payee that sent it and our wallet that got it. */
 interface RefundClaim {
   tx: string;
   pair: string;
@@ -67,20 +67,21 @@ const PAIRS_PER_SEARCH = 200;
 /** Most pairs that are searched at once. */
 const MAX_PAIRS_AT_ONCE = 8;
 /**
- * Number of searches without a refund after which the pause grows by one search. The pause is a minute at first, and
- * twenty minutes after a day.
+ * After each this many searches without a refund, the pause before a payment's next search grows by one run of the
+ * reconciler (about a minute): it is a minute at first, and twenty minutes after a day.
  */
 const SEARCHES_PER_PAUSE_STEP = 8;
 /**
- * Refunds are searched for this long after the payment, chain seconds. A later refund is outside the window of grading.
+ * Refunds are searched for this long after the payment, seconds of chain time. A later refund is outside the window
+ * of grading.
  */
 const MAX_REFUND_AGE_S = params.window.days_max * 86_400;
 
 /**
  * Searches for refunds: Transfers from the payee to our wallet after a payment that got no answer
- * (verification-method.md section 1, "not refunded"). The payments are read from the record, so that any process finds
- * a refund; payments of this process are added before the lake has loaded them. A Transfer counts as the refund of only
- * one payment.
+ * (verification-method.md section 1, "not refunded"). The payments are read from the record, so that any process
+ * finds a refund; payments of this process are added before the lake (the database of the log's rows) has loaded
+ * them. A Transfer counts as the refund of only one payment.
  */
 export class Refunds {
   readonly #undelivered = new BoundedMap<string, Undelivered>(MAX_UNDELIVERED);

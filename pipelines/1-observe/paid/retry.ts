@@ -10,15 +10,15 @@ import { createFollowupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { type ChainView, classifyRetry, type Payment, sendProofOnce } from "./payment.ts";
 
-/** Least time between two measurements of one endpoint, ms of the record's time. */
+/** Least time between two retries of one endpoint, ms of the observer's clock. */
 const RETRY_INTERVAL_MS = 7 * DAY_MS;
 const MAX_REMEMBERED = 100_000;
 
 /** Decides which endpoints get a repeated request (a retry): each endpoint at most once a week, whatever the result. */
 export class Retries {
   /**
-   * Unix ms at which this process last sent a proof again to each endpoint. The lake may not have loaded that record
-   * yet.
+   * Unix ms at which this process last sent a payment proof again to each endpoint. The lake (the database of the
+   * log's rows) may not have loaded that record yet.
    */
   readonly #lastSentAt = new BoundedMap<string, number>(MAX_REMEMBERED);
 
@@ -36,12 +36,12 @@ export class Retries {
 }
 
 /**
- * Sends the request of a call that settled and passed once more with its proof, as a buyer does whose connection broke
- * before the answer arrived. It costs nothing, since nothing is signed and a nonce moves money only once. The result is
- * published beside the grade and does not change it.
+ * Sends once more, with its payment proof, the request of a call that settled and passed, as a buyer does whose
+ * connection broke before the answer arrived. It costs nothing, since nothing is signed and a nonce moves money only
+ * once. The result is published beside the grade and does not change it.
  *
- * It is done only with wallets that sellers know, since it would reveal a blind wallet, and only while the
- * authorization is valid, since a seller may refuse an expired authorization.
+ * It is done only with wallets that sellers know, since it would reveal a blind wallet (one that the seller does not
+ * know as ours), and only while the authorization is valid, since a seller may refuse an expired authorization.
  * @throws NotRecorded. Any other error is logged as our own, and nothing is recorded
  */
 export async function measureRetry(

@@ -24,9 +24,9 @@ import type { Tools } from "../tools.ts";
 const MAX_HEADER_CHARS = 32_768;
 
 /**
- * Longest validity of a signature, chain seconds. A seller may settle until it ends. A proof is sent again for at most
- * ten minutes, and a later settlement without an answer could not count against the seller, so the validity must end
- * well before that.
+ * Longest validity of a signature, seconds of chain time. A seller may settle until the validity ends. A proof is
+ * sent again for at most ten minutes, and a later settlement without an answer could not count against the seller, so
+ * the validity must end well before that.
  */
 const MAX_VALIDITY_S = 300;
 
@@ -122,7 +122,8 @@ export async function sign(
   } catch (error) {
     tools.ledger.refund(day, payment);
     if (error instanceof CannotSign) return { ok: false, reason: `not paid: ${error.message}` };
-    // A planned blind call was not made, so fewer blind calls are made than published. The status page shows that.
+    // A planned blind call (paid from a wallet that the seller does not know) was not made, so fewer blind calls are
+    // made than published. The status page shows that.
     if (call.blind) tools.metrics.gauge("touchstone_observe_blind_missed_seconds", clock.now().getTime() / 1000);
     return { ok: false, reason: `not paid, by our own fault: ${(error as Error).message ?? error}` };
   }

@@ -12,6 +12,10 @@ import { BLOCKS_PER_DAY } from "./steps.ts";
 
 /** An endpoint is paid in every block (six hours UTC) until it has this many paid blocks, and once a day after that. */
 export const BLOCKS_BEFORE_DAILY = 30;
+/**
+ * A paid call is blind (paid from a wallet that the seller does not know) if its random byte is below this: one in
+ * four.
+ */
 const BLIND_BELOW_BYTE = 64;
 const MINUTES_PER_BLOCK = 360;
 
@@ -28,7 +32,7 @@ export interface PlanInput {
    * ahead.
    */
   now: Date;
-  /** Sum of all payments that were signed before this day, micro-units. */
+  /** Sum of all payments that were signed before this day, micro-units (millionths of a dollar). */
   spentBefore?: bigint;
   /** Origins of our own endpoints, which are never graded. */
   ownOrigins?: readonly string[];
@@ -72,7 +76,7 @@ interface ExpectedPayment {
   payTo: string | null;
 }
 
-/** Returns the expected price of one call, and its payee. */
+/** Returns the price that one call of the endpoint is expected to cost, and the expected payee. */
 function expectPayment(endpoint: ListedCap, caps: Caps): ExpectedPayment {
   if (endpoint.lastPrice !== null) return { price: parseMoney(endpoint.lastPrice), payTo: endpoint.lastPayTo };
   const listedPayments = endpoint.claims.offers.flatMap((offer) =>

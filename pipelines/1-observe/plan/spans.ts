@@ -34,7 +34,10 @@ export interface SpanReport {
   paid: number;
   /** Planned paid calls that were not paid: there was nothing to pay, or we could not pay it. */
   unpaid: number;
-  /** Calls that were not made because their block was over before their turn. They are not made later. */
+  /**
+   * Calls that were not made because their block (six hours UTC) was over before their turn, or because their
+   * endpoint is no longer listed. They are not made later.
+   */
   missed: number;
   /** Calls that failed by a fault of our own code; each is in the error log. */
   broken: number;
@@ -95,14 +98,20 @@ const OWNERSHIP_CHECK_MS = 250;
  * call.
  */
 export class Spans {
-  /** Event ids of calls that this process has begun, by day. The lake may not have loaded them yet. */
+  /**
+   * Event ids of calls that this process has begun, by day. The lake (the database of the log's rows) may not have
+   * loaded their records yet.
+   */
   readonly #startedCalls = new BoundedMap<string, Set<string>>(4);
   /** Endpoints of the newest plan that this process has begun. */
   #planned: { day: string; caps: ReadonlySet<string> } | null = null;
   /** Re-test states that follow from calls of this process, which the lake may not have loaded yet. */
   readonly #retestStates = new Map<string, RetestState>();
   readonly #tally: CallTally;
-  /** Yields to other work, since all hosts of a plan begin their day, and often their block, at one moment. */
+  /**
+   * Yields to the event loop after LINES_PER_YIELD lines, since all hosts of a plan begin their day, and often their
+   * block, at one moment.
+   */
   readonly #yieldAfterLine = createYielder(LINES_PER_YIELD);
 
   constructor(
@@ -117,8 +126,9 @@ export class Spans {
   }
 
   /**
-   * See `Observer.observeSpan`.
-   * @param leaseSignal when it aborts, the span ends between two calls, because its hosts were assigned to another observer
+   * Implements `Observer.observeSpan`.
+   * @param leaseSignal when it aborts, the span ends between two calls, because its hosts were assigned to another
+   * observer
    */
   async makeCalls(
     plan: DayPlan,
@@ -183,7 +193,7 @@ export class Spans {
     return totals;
   }
 
-  /** See `Observer.isPlanned`. */
+  /** Implements `Observer.isPlanned`. */
   isPlanned(day: string, cap: string): boolean | null {
     return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
   }
@@ -258,8 +268,9 @@ export class Spans {
         span.report.probes++;
         markDone();
       } else {
-        // The call is marked as done before it is paid. A probe may be tried again under its id, but a payment may not:
-        // even when the append failed, its intent may be in the log with another nonce.
+        // The call is marked as done before it is paid. A probe may be tried again under its id, but a payment may
+        // not: even when the append of its intent (the record before a payment) failed, that intent may be in the log
+        // with another nonce.
         markDone();
         await this.#pay(span, endpoint, line, call, clock);
       }

@@ -7,7 +7,7 @@ import { formatMoney, parseMoney } from "../../record/money.ts";
 import type { UncoveredReason } from "../../record/plan.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../record/url.ts";
 
-/** The caps: the most that may be spent, in micro-units. A day is a UTC date. */
+/** The caps: the most that may be spent, in micro-units (millionths of a dollar). A day is a UTC date. */
 export interface Caps {
   perCall: bigint;
   perHostDay: bigint;
@@ -28,7 +28,7 @@ export const parseCaps = (spend: Config["spend"]): Caps => ({
   perPayeeDay: parseMoney(spend.per_payee_day),
   perDay: parseMoney(spend.per_day),
   total: parseMoney(spend.total),
-  // A share with six decimals is written like money.
+  // The share is written with six decimals, as money is.
   newShare: parseMoney(spend.new_share),
 });
 
@@ -36,10 +36,10 @@ const MILLION = 1_000_000n;
 const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /**
- * Returns the domain to which money paid to a host is counted: the registrable domain. A host without one counts by its
- * name or address without the port, an IPv6 address by its first 56 bits, since a stranger gets further ports and
- * addresses in its own network for free. For loopback addresses, which only a development setting allows, each port
- * counts as a domain.
+ * Returns the domain against whose cap the money paid to a host counts: the registrable domain. A host without one
+ * counts by its name or address without the port, an IPv6 address by its first 56 bits, since a stranger gets further
+ * ports and addresses in its own network for free. For loopback addresses, which only a development setting allows,
+ * each port counts as a domain.
  * @param host host with its port, unless that is the default port
  */
 export function capDomain(host: string): string {
@@ -176,11 +176,11 @@ export class Reservation {
 export interface Reserved extends Payee {
   cap: string;
   micro: bigint;
-  /** Block of its first planned paid call of the day. */
+  /** Block (six hours UTC) of the endpoint's first planned paid call of the day. */
   block?: number | undefined;
 }
 
-/** One payment, to the payee that its 402 names. */
+/** One payment, to the payee that the endpoint's 402 names. */
 export interface Payment extends Payee {
   payee: string;
   cap: string;
@@ -198,7 +198,10 @@ interface EndpointShare {
 }
 
 interface DaySums {
-  /** Shares of endpoints by `cap`, and of endpoints with one payee by `cap payee`. */
+  /**
+   * The share of each endpoint by `<capability id>`, and its share in the cap of the payee that the plan expects by
+   * `<capability id> <payee>`.
+   */
   shares: Map<string, EndpointShare>;
   /** Money that was spent in each scope, and money that is committed, by the key of the {@link CapScope}. */
   sums: Map<string, { spent: bigint; committed: bigint }>;
@@ -299,7 +302,7 @@ export class Ledger {
   }
 
   /**
-   * Counts one payment. If it would exceed a cap, it counts nothing and returns that cap. There is no await between
+   * Counts one payment. If it would exceed a cap, it counts nothing and returns the reason. There is no await between
    * check and counting, so no other payment is counted in between.
    */
   spend(day: string, payment: Payment): { ok: true } | { ok: false; says: string } {

@@ -19,7 +19,7 @@ export interface ExchangeResult {
    * which parses messages.
    */
   loop: LoopStall;
-  /** Only for a tool. */
+  /** Set only for the call of an MCP tool. */
   mcp?: ToolExchange;
 }
 
@@ -46,7 +46,10 @@ export interface ExchangeOptions {
 
 const NOT_STALLED: LoopStall = { stoodStill: false, atEnd: false };
 
-/** Longest time for a whole exchange with a tool without payment, ms: the time that a handshake over HTTP may take. */
+/**
+ * Longest time for a whole exchange with a tool without payment, ms: the time that a probe of an HTTP endpoint may
+ * take.
+ */
 const UNPAID_TOOL_TIMEOUT_MS = 20_000;
 
 export async function exchange(

@@ -50,8 +50,9 @@ async function findOwnListing(tools: ProbeDeps, endpoint: AskedEndpoint, clock: 
 }
 
 /**
- * Makes one free handshake now, in the way that recorded handshakes are made, and compares it with the seller's own
- * current listing. Nothing is appended to the log. Never throws for anything that the seller does.
+ * Makes one handshake (an exchange without payment) now, in the way that recorded handshakes are made, and compares
+ * it with the seller's own current listing. Nothing is appended to the log. Never throws for anything that the seller
+ * does.
  * @param method null to use the listed method, or if none is listed to find one by probing
  */
 export async function probeLive(

@@ -23,7 +23,10 @@ import type { Request } from "./request.ts";
 
 type Handshake = WithoutIndex<BodyOf<"handshake">>;
 
-/** Longest time of a handshake that counts as live, ms (verification-method.md section 1). */
+/**
+ * Longest time of a handshake (an exchange without payment) that counts as live, ms (verification-method.md section
+ * 1).
+ */
 const MAX_LIVE_MS = 10_000;
 
 /** The result of a probe. `body` and `mcp` are recorded; `read` is used for a payment that may follow. */
@@ -53,7 +56,7 @@ async function sendRequest(tools: ProbeDeps, request: Request): Promise<Exchange
   return first.result.outcome === "transport" ? send() : first;
 }
 
-/** Returns real unix seconds, since signed offers expire in real time, even if the record's time is simulated. */
+/** Returns real unix seconds, since signed offers expire in real time, even if the observer's clock is simulated. */
 const realUnixSeconds = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 interface Outcome {

@@ -3,14 +3,15 @@ import type { Call } from "../call.ts";
 import type { Request } from "./request.ts";
 
 /**
- * Makes a blind call look like the call of any buyer. Both requests of the call are sent as the protocols' own packages
- * send them with Node's fetch (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares our requests
- * with those of the packages.
+ * This module makes a blind call (paid from a wallet that the seller does not know as ours) look like the call of any
+ * buyer. Both requests of the call are sent as the protocols' own packages send them with Node's fetch
+ * (`@x402/fetch`, `mppx`, `@modelcontextprotocol/client`). A test compares our requests with those of the packages.
  */
 
 /**
- * Returns the name of the stock client whose connection both requests of a blind call use (option `stock` of egress).
- * There is one client for each blind wallet, which pays on one day only. undefined for other calls.
+ * Returns the name of the stock client (one that sends what the protocols' own packages send) whose connection both
+ * requests of a blind call use (option `stock` of egress). There is one client for each blind wallet, which pays on
+ * one day only. undefined for other calls.
  */
 export const stockClientName = (cap: string, call: Pick<Call, "blind" | "plannedAt">): string | undefined =>
   call.blind ? `${cap} ${dayOf(call.plannedAt)}` : undefined;

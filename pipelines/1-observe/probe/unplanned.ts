@@ -16,8 +16,9 @@ import { isSameResource, originOf } from "../urls.ts";
 import { type ProbedByMethod, probeByMethod } from "./methods.ts";
 import type { Probe, ProbeDeps } from "./probe.ts";
 
+/** What was done for an ask (a client's request to probe a url). */
 export interface AskReport {
-  /** The capabilities that were probed, with the state of each handshake. */
+  /** The capabilities (endpoints) that were probed, with the state of each handshake (exchange without payment). */
   probed: { cap: string; state: Probe["body"]["state"] }[];
   /** Number of new listings that were recorded. */
   listings: number;
@@ -195,6 +196,7 @@ export async function probeCurrentListing(allTools: Tools, listing: CurrentListi
 
 /** The result of one free handshake, or the reason why there was none. */
 export interface ProbeReport {
+  /** Id of the endpoint. */
   capability_id: string;
   method: string;
   url: string;

@@ -41,7 +41,7 @@ export type Evaluation = Pick<
 
 /** The values with which an answer is compared. They are plain data, since they are sent to the reader's thread. */
 export interface Expectation {
-  /** Name of the class's checker. */
+  /** Name of the endpoint's class (the kind of questions that it gets), by which its checker is found. */
   class: string;
   known: KnownAnswer | null;
   /** The declared schema of the answer, from the seller's listing or its 402; undefined when neither has one. */

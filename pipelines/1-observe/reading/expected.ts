@@ -52,8 +52,8 @@ function whyRegexUnusable(regex: string): string | null {
 }
 
 /**
- * Finds the members of a buyer's expectation that cannot be evaluated, so that it is refused before anything is paid;
- * empty if all can be evaluated.
+ * Finds the members of a buyer's expectation that cannot be evaluated, so that the expectation is refused before
+ * anything is paid; empty if all can be evaluated.
  */
 export function findExpectationFaults(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
   const { schema, jsonpath, regex } = expect;

@@ -21,8 +21,9 @@ export interface Reader {
 }
 
 /**
- * Most processor time of each question: about a hundred times what real sellers' data needs. Urgent questions (those of
- * calls) run before documents, so that a listing delays the evaluation of a payment by at most one document.
+ * Most processor time of each question (a function in questions.ts): about a hundred times what real sellers' data
+ * needs. Urgent questions (those of calls) run before documents, so that a listing delays the evaluation of a payment
+ * by at most one document.
  */
 const LIMITS: Readonly<Record<QuestionName, QuestionLimits>> = {
   terms: { cpuMs: 500, urgent: true },

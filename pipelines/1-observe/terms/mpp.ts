@@ -8,7 +8,7 @@ import type { DefectCode } from "../../record/vocabulary.ts";
 import { type ParsedEntry, priceOf } from "./x402.ts";
 
 /**
- * Validity that the protocol's stock client signs for a challenge, seconds. The challenge's `expires` may end the
+ * Time for which the protocol's own client makes a signature valid, seconds. The challenge's `expires` may end the
  * validity sooner. The rail, which knows the time, takes that into account.
  */
 const STOCK_VALIDITY_S = 300;

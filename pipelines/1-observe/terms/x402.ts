@@ -30,7 +30,7 @@ export interface ParsedEntry {
   offer: Offer;
   /** Is the entry complete enough that some client could pay it: scheme, network, amount, payout address? */
   isValid: boolean;
-  /** The form that a rail signs; null when the entry is not valid. */
+  /** The form of the entry that a rail (our side of a payment network) signs; null when the entry is not valid. */
   payable: PayableEntry | null;
   defects: DefectCode[];
   /**
@@ -75,7 +75,10 @@ function findAssetDefects({ asset, form, isCaip19 }: Members["asset"], network: 
   return isCaip19 || !isKnownForm || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
 }
 
-/** Transfer methods of `exact` on EVM chains whose payer signs a domain other than the token's. */
+/**
+ * Transfer methods of the scheme `exact` on EVM chains in which the payer signs for another EIP-712 domain than the
+ * token's.
+ */
 const METHODS_WITH_OWN_DOMAIN: readonly unknown[] = ["permit2", "erc7710"];
 
 /** Finds members that are missing in `extra` and that a client needs to build a payment of scheme `exact`. */

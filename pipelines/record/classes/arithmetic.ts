@@ -6,8 +6,8 @@ const drawNumber = (seed: Uint8Array, offset: number): number =>
 const isNumber = (value: unknown): boolean => typeof value === "number" && Number.isFinite(value);
 
 /**
- * The simplest class with known answers: an endpoint takes two numbers `a` and `b` from its query or JSON body (for a
- * tool, its arguments) and answers `{"sum": n}`.
+ * The simplest class with known answers: an endpoint takes two numbers `a` and `b` from its query or JSON body (an
+ * MCP tool, from its arguments) and answers `{"sum": n}`.
  */
 export const arithmetic: Checker = {
   name: "arithmetic",

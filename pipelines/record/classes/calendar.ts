@@ -3,8 +3,8 @@ import { booleanScore, boundedText, type Checker, RandomDraws, toNumber } from "
 const DAYS = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
 const DAY_S = 86_400;
 /**
- * First date of questions, unix seconds. All dates are in the {@link DATE_RANGE_DAYS} days after it, which are past:
- * later laws cannot change their offsets.
+ * First date of questions, unix seconds. All dates are in the {@link DATE_RANGE_DAYS} days after it. Those days are
+ * past, so no later law can change the offsets from UTC that zones had on them.
  */
 const FIRST_DATE_S = Date.UTC(2012, 0, 1) / 1000;
 const DATE_RANGE_DAYS = 4_000;
@@ -42,7 +42,10 @@ export function offsetMinutes(zone: string, at: Date): number {
   return sign === undefined ? 0 : (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes));
 }
 
-/** Parses an offset in minutes. `+05:30`, `UTC-7` and `Z` are converted; a number counts as minutes. */
+/**
+ * Parses an offset from UTC to minutes: `+05:30`, `UTC-7`, `Z`, or a number of minutes; undefined for any other
+ * value.
+ */
 function parseOffsetMinutes(value: unknown): number | undefined {
   const text = boundedText(value, 20);
   const [, sign, hours, minutes] = /^(?:UTC|GMT)?\s?([+-])(\d{1,2}):?(\d{2})?$/i.exec(text ?? "") ?? [];
@@ -60,7 +63,10 @@ const weekdayNumber = (value: unknown): number => {
   return text.length < 3 ? -1 : DAYS.findIndex((day) => day === text || day.slice(0, 3) === text);
 };
 
-/** Facts of the calendar that do not change: the weekday of a date, and a zone's offset from UTC at a past moment. */
+/**
+ * The class of endpoints that return facts of the calendar that do not change: the weekday of a date, and a zone's
+ * offset from UTC at a past moment.
+ */
 export const calendarFacts: Checker = {
   name: "calendar-facts",
   variants: {
@@ -73,7 +79,7 @@ export const calendarFacts: Checker = {
       },
       solve({ date }) {
         const at = new Date(`${date}T00:00:00.000Z`);
-        // Other centuries are refused: not every source uses the Gregorian calendar for them.
+        // Dates of other centuries get no answer, since not every source uses the Gregorian calendar for them.
         const isUsualDate = /^(?:19|20|21)\d\d-\d\d-\d\d$/.test(String(date)) && !Number.isNaN(at.getTime());
         return isUsualDate && at.toISOString().startsWith(String(date)) ? DAYS[at.getUTCDay()] : null;
       },

@@ -33,14 +33,14 @@ const blockVariant = (
   async solve({ block: blockNumber, network }, { block: readBlock }) {
     const height = toWholeNumber(blockNumber);
     const block = height === null || height < 0 ? null : ((await readBlock?.(height)) ?? null);
-    // The question of an operator's mapping has no field for the network: the endpoint has only one.
+    // A question by our operator's mapping has no field for the network, since the endpoint serves only one.
     return block && (network === undefined || network === block.network) ? truthOf(block) : null;
   },
 });
 
 /**
- * Data of a final block of a chain, which we read from a node of our own choice. A final block never changes, and the
- * value that we read is recorded with the question.
+ * The class of endpoints that return data of a block. We ask about final blocks, which never change, read the right
+ * value from a node of our own choice, and record it with the question.
  */
 export const chainData: Checker = {
   name: "chain-data",

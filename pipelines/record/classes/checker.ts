@@ -1,23 +1,23 @@
 /**
- * A class of endpoints: the questions to which we know the right answer, so that an endpoint's answer can be compared
- * with the truth. All functions are pure, except that `draw` and `solve` may read `sources`; the truth that they return
- * is recorded with the question.
+ * A class of endpoints, with the questions that we can ask them since we know the right answers, and the functions
+ * that score an endpoint's answer against the right one (the truth). All functions are pure, except that `draw` and
+ * `solve` may read `sources`; the truth that they return is recorded with the question.
  */
 export interface Checker {
   name: string;
   /**
-   * The kinds of question by name. An endpoint answers one of them; the form of its declared example, or a mapping,
-   * determines which.
+   * The kinds of question by name. An endpoint is asked one of them; the form of its declared example determines
+   * which, or our mapping of the endpoint to the class (mapping.ts).
    */
   variants: Readonly<Record<string, Variant>>;
   /**
-   * May we assign this class to an endpoint that names no class, from its declared schema? Set only if no other kind of
-   * API has a similar schema.
+   * May we assign this class to an endpoint that names no class because its declared schema fits? Set only if no
+   * other kind of API has a similar schema.
    */
   bySchema?: true;
   /**
-   * Scores the delivery (0 to 1) of an answer to an input that is no question of ours. If absent, every answer scores
-   * 1.
+   * Scores from 0 to 1 whether an answer to an input that is no question of ours has the form of this class. If
+   * absent, every answer scores 1.
    */
   scoreOther?(parsed: unknown): number;
 }
@@ -25,18 +25,18 @@ export interface Checker {
 /** One kind of question. */
 export interface Variant {
   /**
-   * Names of the question's fields. An endpoint whose seller names the class itself accepts them under these names, in
-   * its query or its body.
+   * Names of the question's input fields. An endpoint whose seller names the class itself accepts them under these
+   * names, in its query or its body.
    */
   asks: readonly string[];
   /**
-   * Further fields that the seller's example must have. The question is used only if the example's values of these
-   * fields equal the question's.
+   * Further fields that the seller's declared example must have, such as the chain's id. The question is used only if
+   * its values of these fields equal the example's.
    */
   fixed?: readonly string[];
   /**
-   * JSON pointer of the value to score, for an endpoint whose seller names the class itself; null: the whole answer as
-   * text.
+   * JSON pointer to the value that is scored, for an endpoint whose seller names the class itself; null if the whole
+   * answer is scored as text.
    */
   answer: string | null;
   /**
@@ -46,12 +46,12 @@ export interface Variant {
   draw(seed: Uint8Array, sources: Sources): Question | null | Promise<Question | null>;
   /**
    * Finds the truth, in the form that {@link score} takes, for a question that somebody else asks with these fields;
-   * null if the fields do not determine the truth, or sellers may read them differently.
+   * null if the fields do not determine the truth, or different sellers may understand them differently.
    * @throws the error of a source that cannot be read now
    */
   solve(asked: Fields, sources: TruthSources): unknown;
   /**
-   * Scores from 0 to 1 whether the answer is of the requested kind, right or wrong. `value` is the value at the pointer
+   * Scores from 0 to 1 whether the answer is of the requested kind, right or wrong. `value`: the value at the pointer
    * `answer`. Never throws.
    */
   delivery(value: unknown): number;
@@ -68,29 +68,33 @@ export interface Question {
 }
 
 /**
- * Our sources for truths that cannot be computed. They are read when a question is made. A member is absent if there is
- * no such source.
+ * Our sources of right answers that cannot be computed. They are read when we make a question. A member is absent if
+ * we have no such source.
  */
 export interface Sources {
-  /** Makes a page on our own site that nobody has seen, with facts on it. */
+  /** Makes a new page on our own site, and returns its address and the facts on it. */
   page?: (seed: Uint8Array) => { url: string; facts: readonly string[] };
-  /** Reads a final block of a chain; null where no node answers. */
+  /** Reads a final block of a chain, chosen by the seed; null if there is no block to ask about. */
   block?: (seed: Uint8Array) => Promise<{ network: string; number: number; hash: string; time: number } | null>;
-  /** Draws a row from our copy of a company register; null where there is none. */
+  /** Draws a company from our copy of a company register; null if we have no copy. */
   company?: (seed: Uint8Array) => Promise<{ lei: string; name: string } | null>;
-  /** Draws one of the rows that the operator supplied for this endpoint; null if its mapping names none. */
-  row?: (seed: Uint8Array) => KnownRow | null;
   /**
-   * Reads the price of one unit of `base` in `quote` from a reference source; null where the source does not answer.
+   * Draws one of the rows (questions with answers) that our operator supplied for this endpoint; null if there are
+   * none.
    */
+  row?: (seed: Uint8Array) => KnownRow | null;
+  /** Reads the price of one unit of `base` in `quote` from a reference source; null if the source has no such price. */
   price?: (base: string, quote: string) => Promise<number | null>;
 }
 
-/** Our sources for the truths of questions that somebody else asks. A member is absent if there is no such source. */
+/**
+ * Our sources of right answers to questions that somebody else asks, such as a buyer. A member is absent if we have
+ * no such source.
+ */
 export interface TruthSources {
   /**
-   * Returns the facts on our own page at this address; null if the address is no page of ours, or a page of another
-   * day.
+   * Returns the facts on our own page at this address; null if the address is no page of ours, or a page of an
+   * earlier or later day.
    */
   page?: (url: string) => readonly string[] | null;
   /** Reads a block of the chain by its number; null if the block is not final yet, or nodes no longer have it. */
@@ -102,13 +106,13 @@ export interface TruthSources {
    * one.
    */
   row?: (asked: Fields) => KnownRow | null;
-  /** As in {@link Sources}. */
+  /** Reads a price as in {@link Sources}. */
   price?: Sources["price"];
 }
 
 /**
- * A question with its answer from an operator's file. `within`: the largest difference of a number that still counts as
- * right.
+ * A question with its answer from our operator's file. `within`: the largest difference from a numeric answer that
+ * still counts as right.
  */
 export interface KnownRow {
   asks: Fields;
@@ -116,7 +120,7 @@ export interface KnownRow {
   within: number;
 }
 
-/** The input of a call: query, JSON body, parts of a path template. */
+/** The input of a call: query parameters, JSON body, and values of the placeholders in the url's path. */
 export interface Example {
   query?: Record<string, string> | undefined;
   body?: unknown;
@@ -130,19 +134,19 @@ export interface KnownAnswer {
   truth: unknown;
   class: string;
   variant: string;
-  /** JSON pointer of the answer, or null for the whole answer as text. */
+  /** JSON pointer to the value that is scored; null if the whole answer is scored as text. */
   answer: string | null;
 }
 
 /**
- * Draws numbers from 32 pseudo-random bytes, in order. A question draws fewer bytes than there are, so none is used
- * twice.
+ * Draws numbers from 32 pseudo-random bytes, in order. Each draw uses two bytes; after the last byte the first ones
+ * are used again.
  */
 export class RandomDraws {
   #position = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** Draws a whole number from 0 to `limit` - 1. `limit` is at most 65,536. */
+  /** Draws a whole number from 0 to `below` - 1. `below` is at most 65,536. */
   below(below: number): number {
     const high = this.bytes[this.#position++ % this.bytes.length]!;
     const low = this.bytes[this.#position++ % this.bytes.length]!;
@@ -166,7 +170,10 @@ export class RandomDraws {
 export const boundedText = (value: unknown, maxChars = 10_000): string | undefined =>
   typeof value === "string" && value.length <= maxChars ? value.trim() : undefined;
 
-/** Keeps only letters and digits, in lower case: registers write one name with different punctuation and case. */
+/**
+ * Keeps only the letters and digits of a text, in lower case, since two registers may write one name with different
+ * punctuation and case.
+ */
 export const lettersAndDigits = (text: string): string =>
   text
     .normalize("NFKD")

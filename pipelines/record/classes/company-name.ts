@@ -1,6 +1,9 @@
 import { booleanScore, boundedText, type Checker, lettersAndDigits } from "./checker.ts";
 
-/** The legal name of a company by its LEI (ISO 17442), from our copy of the open register. */
+/**
+ * The class of endpoints that return a company's legal name by its LEI (ISO 17442). The right name is that in our
+ * copy of the open register.
+ */
 export const companyName: Checker = {
   name: "company-name",
   variants: {

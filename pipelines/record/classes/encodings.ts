@@ -1,7 +1,10 @@
 import { createHash } from "node:crypto";
 import { booleanScore, boundedText, type Checker, RandomDraws, type Variant } from "./checker.ts";
 
-/** Characters that the encodings treat differently. Without them a wrong encoding could give the right text. */
+/**
+ * Characters that the encodings treat differently. Without them the result of a wrong encoding could equal that of
+ * the right one.
+ */
 const AMBIGUOUS_SIGNS = [" & ", " = ", " / ", " + ", " ü ", " ß ", " 東 ", ' "q" '];
 
 /** Draws a text of about twenty characters. */
@@ -24,7 +27,7 @@ function drawText(seed: Uint8Array): string {
 const MAX_TEXT_CHARS = 2_000;
 
 /**
- * Encodings by name. `caseless`: upper and lower case are equal in this encoding. `unclear` matches texts that have
+ * Encodings by name. `caseless`: upper and lower case of the result mean the same. `unclear` matches texts that have
  * several accepted encodings.
  */
 const ENCODINGS: Readonly<Record<string, { encode(text: string): string; caseless?: true; unclear?: RegExp }>> = {
@@ -62,7 +65,10 @@ const encodingVariant = (name: string): Variant => {
   };
 };
 
-/** Encodes or hashes the UTF-8 bytes of a text: base64 (RFC 4648), percent-encoding (RFC 3986), MD5, SHA-1, SHA-2. */
+/**
+ * The class of endpoints that encode or hash the UTF-8 bytes of a text: base64 (RFC 4648), percent-encoding (RFC
+ * 3986), MD5, SHA-1, SHA-2.
+ */
 export const encodings: Checker = {
   name: "encodings",
   variants: Object.fromEntries(Object.keys(ENCODINGS).map((name) => [name, encodingVariant(name)])),

@@ -2,7 +2,7 @@ import { booleanScore, boundedText, type Checker, type Fields, RandomDraws, type
 
 /**
  * Countries with their ISO 3166-1 codes, capital, and currency code (ISO 4217). Only countries with one capital and
- * undisputed names are listed. A fact that is about to change is "".
+ * undisputed names are listed. A fact that is about to change, such as a currency, is "".
  */
 const COUNTRIES: readonly (readonly [
   name: string,
@@ -83,7 +83,7 @@ interface Fact {
   asks: string;
   answer: string;
   questionValue(country: Country): string;
-  /** The right answers for a country, as in the table; each of them is accepted. */
+  /** Returns the right answers for a country, as the table has them; an answer that equals any of them is right. */
   truths(country: Country): readonly string[];
 }
 
@@ -134,7 +134,10 @@ const createFactVariant = ({ asks, answer, questionValue, truths }: Fact): Varia
   },
 });
 
-/** Facts of countries that do not change: capitals, codes of countries and of their currencies. */
+/**
+ * The class of endpoints that return facts of countries that do not change: capitals, country codes and currency
+ * codes.
+ */
 export const geoFacts: Checker = {
   name: "geo-facts",
   variants: Object.fromEntries(Object.entries(FACTS).map(([name, fact]) => [name, createFactVariant(fact)])),

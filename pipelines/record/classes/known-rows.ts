@@ -1,18 +1,18 @@
 import { booleanScore, boundedText, type Checker, lettersAndDigits, toNumber } from "./checker.ts";
 
-/** Relative tolerance for floating point, so that 1.1 counts as within 0.1 of 1. */
+/** Relative tolerance for rounding errors of floating point, so that 1.1 counts as within 0.1 of 1. */
 const RELATIVE_TOLERANCE = 1e-9;
 
 /**
- * Facts that an operator supplies as rows: the weather of a past day, an entry of a register or a catalogue. The
- * operator's file holds the rows and the allowed difference, so only an endpoint with a mapping from that file gets
- * these questions.
+ * The class of questions that our operator supplies as rows of a file, with their answers and the allowed difference:
+ * the weather of a past day, an entry of a register or a catalogue. Only endpoints that this file maps to its rows
+ * get these questions.
  */
 export const knownRows: Checker = {
   name: "known-rows",
   variants: {
     row: {
-      // There are no fixed fields, since the operator's rows name their own.
+      // No fields are listed, since each operator's row names its own.
       asks: [],
       answer: "/answer",
       draw(seed, { row }) {

@@ -54,9 +54,10 @@ const PROMPT_FORM = new RegExp(`^${createPrompt("([a-z0-9]{1,20})", "([a-z-]{3,2
 const MAX_ANSWER_CHARS = 4_000;
 
 /**
- * A language model that follows an instruction: it repeats a random word, adds two numbers that are written in words,
- * and answers in the requested form without other text. Each is worth a third of the score. The score measures neither
- * how capable the model is nor which model answers.
+ * The class of language models. The question instructs the model to repeat a random word, to add two numbers that are
+ * written in words, and to answer in a given form without other text. Each of the three is worth a third of the
+ * score; the form counts only as far as the word and the sum are right. The score measures neither how capable the
+ * model is nor which model answers.
  */
 export const llmEcho: Checker = {
   name: "llm-echo",

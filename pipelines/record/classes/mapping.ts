@@ -2,7 +2,8 @@ import { z } from "zod";
 import type { Example, Fields } from "./checker.ts";
 
 /**
- * Deepest nesting of a body's template, and most steps of a JSON pointer: the functions that walk a template recurse.
+ * Deepest nesting of a request body with placeholders, since the functions that walk it recurse; also the most steps
+ * of a JSON pointer.
  */
 const MAX_DEPTH = 24;
 const TextMembers = z.record(z.string().max(200), z.string().max(10_000));
@@ -19,8 +20,8 @@ const Template = z.looseObject({
 type Template = z.infer<typeof Template>;
 
 /**
- * The mapping of an endpoint to a class of known answers: which question it gets, how its request is filled in, and
- * where the answer is.
+ * The mapping of an endpoint to a class (a kind of endpoints with questions to which we know the answers): which
+ * question the endpoint gets, how its request is filled in, and where the answer is.
  */
 export const Mapping = z.looseObject({
   class: z.string().max(60),
@@ -30,10 +31,13 @@ export const Mapping = z.looseObject({
    * class and no other.
    */
   by: z.enum(["operator", "schema"]),
-  /** sha256 over the members that distinguish this mapping from others. Trial calls are counted by this id. */
+  /**
+   * sha256 over the members that distinguish this mapping from others. A mapping with another id starts with new
+   * trial calls.
+   */
   id: z.string().regex(/^[0-9a-f]{64}$/),
   input: Template,
-  /** For the class of known rows: name of the rows in the operator's file. */
+  /** Only for class known-rows: name of the set of rows (questions with answers) in the operator's file. */
   rows: z.string().max(60).optional(),
   /** JSON pointer (RFC 6901) of the value to score; null to score the whole answer as text. */
   answer: z.string().max(500).nullable(),
@@ -129,7 +133,8 @@ function readValue(template: unknown, value: unknown, foundFields: FoundFields, 
 
 /**
  * Reads the fields of the question from an input that has the form of a template, the inverse of {@link
- * fillTemplateFields}. null for an input with further or missing members, since that is another question.
+ * fillTemplateFields}. Returns null for an input with further or missing members, since such an input may ask
+ * something else.
  */
 export function readAskedFields(template: Template, input: Example): Fields | null {
   const foundFields: FoundFields = new Map();

@@ -1,19 +1,19 @@
 import { booleanScore, type Checker } from "./checker.ts";
 
-/** Longest part of an answer that is searched, characters. A planted page has about a thousand. */
+/** Length of the beginning of an answer that is searched, characters. A page of ours has about a thousand. */
 const MAX_ANSWER_CHARS = 500_000;
 /** Most facts of a page that are searched for. */
 const MAX_FACTS = 32;
 
 /**
- * Reduces a text to words and numbers with one space between them, since HTML, JSON and Markdown put different
+ * Reduces a text to words and numbers with one space around each, since HTML, JSON and Markdown put different
  * punctuation around a word.
  */
 const normaliseWords = (text: string): string => ` ${text.toLowerCase().replace(/[^a-z0-9]+/g, " ")} `;
 
 /**
- * Endpoints that scrape, read, extract or photograph the page at a given address. They get the address of a page on our
- * own site that nobody has seen, with facts that nobody can guess (planted.ts).
+ * The class of endpoints that scrape, read, extract or photograph the page at a given address. They get the address
+ * of a new page on our own site, with facts that nobody can guess (planted.ts).
  */
 export const plantedPage: Checker = {
   name: "planted-page",

@@ -3,9 +3,10 @@ import { DAY_MS } from "../time.ts";
 import { RandomDraws } from "./checker.ts";
 
 /**
- * A planted page: a page that we serve to test endpoints that read pages. Only a holder of our secret can make one, and
- * nobody else knows its content before it is fetched. Nothing is stored: the content is computed from the page's token
- * and the secret. A token contains its day, and nothing about the endpoint that it was made for.
+ * A planted page: a page that we serve to test endpoints that read pages. Only a holder of our secret can make one,
+ * and nobody else knows its content before it is fetched. Nothing is stored: the content is computed from the secret
+ * and the token, which is in the page's address. A token contains the day on which it was made, and nothing about the
+ * endpoint for which it was made.
  */
 export interface PlantedPage {
   title: string;
@@ -18,8 +19,8 @@ const NONCE_BYTES = 10;
 const TAG_BYTES = 8;
 const TOKEN = /^[0-9a-f]{40}$/;
 /**
- * Number of days before and after its own day on which a page is served too, since clocks differ and a call may end
- * after midnight.
+ * Number of days before and after its token's day on which a page is served too, since clocks differ and a call may
+ * end after midnight.
  */
 const DAYS_AROUND = 1;
 
@@ -48,7 +49,7 @@ const NOUNS = (
   "pebble quarry river summit tunnel"
 ).split(" ");
 
-/** Computes the content of a token's page, from token and secret alone. */
+/** Computes the content of a page from its token and the secret alone. */
 function pageContents(secret: Uint8Array, token: string): PlantedPage {
   const draws = new RandomDraws(computeMac(secret, "planted facts\n", token));
   const drawName = () => `${draws.pick(ADJECTIVES)} ${draws.pick(NOUNS)}`;
@@ -57,7 +58,10 @@ function pageContents(secret: Uint8Array, token: string): PlantedPage {
   return { title: `${title} ${100 + draws.below(900)}`, heading, rows, code: draws.word(8) };
 }
 
-/** Returns the page of a token; null for a token that we did not make, or of another day. */
+/**
+ * Returns the page of a token; null for a token that we did not make, or made more than {@link DAYS_AROUND} days
+ * before or after `now`.
+ */
 export function plantedPage(secret: Uint8Array, token: string, now: Date): PlantedPage | null {
   if (!TOKEN.test(token)) return null;
   const bytes = Buffer.from(token, "hex");
@@ -68,8 +72,8 @@ export function plantedPage(secret: Uint8Array, token: string, now: Date): Plant
 }
 
 /**
- * Returns the facts that are searched in an answer. Each fact is within one element of the page, since tools separate
- * elements in different ways. The title is not used, since tools may leave it out.
+ * Returns the facts that are searched in an endpoint's answer. Each fact is within one element of the page, since
+ * tools separate elements in different ways. The title is not used, since tools may leave it out.
  */
 export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
   heading,
@@ -78,7 +82,7 @@ export const factsOf = ({ heading, rows, code }: PlantedPage): string[] => [
 ];
 
 const ROBOTS = "noindex, nofollow, noarchive, nosnippet";
-/** Headers that keep the page out of indexes and its address out of referrers. */
+/** Headers that keep the page out of search indexes and its address out of referrers. */
 export const PLANTED_HEADERS = { "x-robots-tag": ROBOTS, "referrer-policy": "no-referrer" } as const;
 
 /**

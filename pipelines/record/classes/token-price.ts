@@ -15,8 +15,8 @@ const CURRENCY_PAIRS: typeof TOKEN_PAIRS = [
 ];
 
 /**
- * Largest relative difference from our reference price that scores 1. Markets differ, and the two prices are read at
- * different seconds.
+ * Largest relative difference from our reference price that scores 1. It is not 0, since markets differ and the two
+ * prices are read at different seconds.
  */
 const FULL_SCORE_WITHIN = 0.02;
 /** Largest relative difference that scores 0.5. */
@@ -37,7 +37,7 @@ const priceVariant = (pairs: typeof TOKEN_PAIRS, answer: string): Checker["varia
     const truth = (await price?.(base, quote)) ?? null;
     return truth === null ? null : { fields: { base, quote }, truth };
   },
-  // Other pairs are refused: our reference may mean another token or market by a name.
+  // Other pairs get no answer: our reference may use a name for another token than the seller does.
   solve: async ({ base, quote }, { price }) =>
     pairs.some((pair) => pair[0] === base && pair[1] === quote)
       ? ((await price?.(String(base), String(quote))) ?? null)
@@ -46,7 +46,10 @@ const priceVariant = (pairs: typeof TOKEN_PAIRS, answer: string): Checker["varia
   score: scorePrice,
 });
 
-/** The current price of a token or a currency, compared with a reference source that is read at about the same time. */
+/**
+ * The class of endpoints that return the current price of a token or a currency. It is compared with a reference
+ * source that is read at about the same time.
+ */
 export const tokenPrice: Checker = {
   name: "token-price",
   variants: { token: priceVariant(TOKEN_PAIRS, "price"), currency: priceVariant(CURRENCY_PAIRS, "rate") },

@@ -1,18 +1,22 @@
 /**
- * Reads the challenges of scheme `Payment` in a `WWW-Authenticate` header (RFC 9110 section 11.6.1), as payment clients
- * do. The observer uses everything that can be read; a guard in front of a wallet accepts only exact headers, which all
- * clients read alike. Takes time linear in the header, of which 16 KiB are read.
+ * Reads the challenges of scheme `Payment` (of the protocol mpp) in a `WWW-Authenticate` header (RFC 9110 section
+ * 11.6.1), as payment clients do. The observer, which records what sellers demand, uses everything that can be read;
+ * a guard in front of a wallet accepts only exact headers, which all clients read alike. Takes time linear in the
+ * header's length; only the first 16 KiB are read.
  */
 
-/** Longest header that is read, characters. Our own egress refuses longer headers. */
+/** Length of a header of which the rest is not read, characters. Our own HTTP client refuses longer headers. */
 const MAX_HEADER_CHARS = 16_384;
-/** Most challenges that are read from one header. A record holds no more offers. */
+/** Most challenges that are read from one header, since a record of a 402 holds no more offers. */
 const MAX_CHALLENGES = 64;
 
 export interface Challenge {
   /** Parameters by name in lower case; of a repeated name the first value. */
   params: Map<string, string>;
-  /** Is a parameter repeated? RFC 9110 section 11.2 forbids it, and the stock client then reads nothing. */
+  /**
+   * Is a parameter repeated? RFC 9110 section 11.2 forbids it, and the official mpp client then ignores the
+   * challenge.
+   */
   isRepeated: boolean;
 }
 
@@ -32,8 +36,8 @@ const SEPARATORS = /[\s,]*/y;
 const TOKEN = /[!#$%&'*+.^_`|~0-9A-Za-z-]+/y;
 const SPACE = /\s*/y;
 /**
- * Matches the single value that may follow a scheme's name in place of parameters, as in `Negotiate YII==` (token68 of
- * RFC 9110).
+ * Matches the single value that may follow a scheme's name in place of parameters, such as `YII==` in `Negotiate
+ * YII==` (token68 of RFC 9110).
  */
 const TOKEN68 = /[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$))/y;
 /**
@@ -41,11 +45,14 @@ const TOKEN68 = /[A-Za-z0-9._~+/-]+=*(?=\s*(?:,|$))/y;
  * backtrack.
  */
 const QUOTED = /"((?:[^"\\]|\\.)*)("?)/sy;
-/** Matches a value without quotes, as tolerant clients read it: up to white space, a comma or a quote. */
+/** Matches a value without quotes as tolerant clients read it, up to white space, a comma or a quote. */
 const UNQUOTED = /[^\s,"]*/y;
 const WHOLE_TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Reads a header from left to right. `#isExact` becomes false at the first place that clients may read differently. */
+/**
+ * Reads a header from left to right. At the first place that two clients may read differently, `#isExact` becomes
+ * false.
+ */
 class Scanner {
   #position = 0;
   #isExact: boolean;
@@ -116,7 +123,8 @@ class Scanner {
     if (quoted === null) return this.#readUnquoted();
     this.#position = QUOTED.lastIndex;
     const [, inner, closingQuote] = quoted;
-    // White space alone may follow too, since all clients accept it in place of a comma between two parameters.
+    // After the closing quote, white space without a comma is allowed too, since all clients accept it between two
+    // parameters.
     if (closingQuote === "" || !/^(?:[\s,]|$)/.test(this.#header.slice(this.#position, this.#position + 1)))
       this.#isExact = false;
     if (isSigned && inner!.includes("\\")) this.#isExact = false;
@@ -131,8 +139,9 @@ class Scanner {
   }
 
   /**
-   * Begins the challenge of a scheme.
-   * @param beginsElement true if the name follows a comma or begins the header
+   * Begins a challenge, after the name of its scheme was read. Challenges of schemes other than `Payment` are
+   * skipped.
+   * @param beginsElement true if the scheme's name follows a comma or begins the header
    */
   #beginScheme(name: string, beginsElement: boolean): void {
     const nextChar = this.#header[this.#position];
@@ -156,8 +165,8 @@ class Scanner {
 }
 
 /**
- * Removes escapes. `\uXXXX` becomes a character, since the stock mpp server writes characters beyond Latin-1 in this
- * form.
+ * Removes the escapes of a quoted text. `\uXXXX` becomes a character, since the official mpp server writes characters
+ * beyond Latin-1 in this form.
  */
 const removeEscapes = (inner: string): string =>
   inner.replace(/\\(?:u([0-9A-Fa-f]{4})|(.))/gs, (_, hex: string | undefined, char: string) =>

@@ -3,11 +3,11 @@ import { parseAtomic } from "../money.ts";
 import { type AssetForm, classifyAsset, type Network, readNetwork, usdcOf } from "./networks.ts";
 
 /**
- * Finds the x402 payment terms in a 402, their version, and the members of their entries (the ways to pay that they
- * offer).
+ * Finds the x402 payment terms in a 402, their version, and the members of their entries. Each entry of the list
+ * `accepts` is one way to pay.
  */
 
-/** Most offers of one 402 that are read, since the record holds no more. The rest is dropped. */
+/** Most offers of one 402 that are read, since the record of a 402 holds no more. The rest is dropped. */
 export const MAX_OFFERS = 64;
 /** Longest body that is read, bytes. */
 export const MAX_BODY = 1024 * 1024;
@@ -67,9 +67,12 @@ export function entriesOf(terms: unknown): unknown[] {
 
 /** The version in which terms are written. */
 export interface Version {
-  /** The version as stated, else inferred; null if the stated value is a number that the record cannot hold. */
+  /**
+   * The version that the terms state, else the inferred one; null if the stated one is a number that the record
+   * cannot hold, such as 1.5.
+   */
   number: number | null;
-  /** The version whose member names are read. */
+  /** The version by whose member names the entries are read. */
   form: 1 | 2;
   /** Is the version stated as the JSON number 1 or 2? */
   isStated: boolean;
@@ -115,7 +118,7 @@ function readAmount(entry: unknown, form: 1 | 2): Amount {
 interface Asset {
   asset: string | null;
   form: AssetForm | "missing";
-  /** Was the asset written in CAIP-19 form, which begins with the chain? */
+  /** Was the asset written in CAIP-19 form, that is, the chain's id, a slash, a namespace, a colon and the contract? */
   isCaip19: boolean;
 }
 
@@ -138,7 +141,7 @@ export interface Members {
   amount: Amount;
   asset: Asset;
   payTo: string | null;
-  /** `maxTimeoutSeconds`; null if it is no whole number. */
+  /** `maxTimeoutSeconds`, which bounds the validity of the payment; null if it is no whole number. */
   timeout_s: number | null;
 }
 

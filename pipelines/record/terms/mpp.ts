@@ -2,9 +2,12 @@ import { clean, get, isObject, text } from "../json.ts";
 import { parseAtomic } from "../money.ts";
 import { type AssetForm, classifyAsset, readNetwork, usdcOf } from "./networks.ts";
 
-/** Reads the request in an mpp challenge, for the record and for clients that are about to pay. */
+/**
+ * Reads the request in an mpp challenge, which states what is to be paid. Used for records of 402s and for clients
+ * that are about to pay.
+ */
 
-/** Network names by the cluster names that mpp's Solana method uses. */
+/** Our network names by the cluster names that mpp's Solana method uses. */
 const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
 
 /**
@@ -31,8 +34,8 @@ function readNetworkOfRequest(method: string, request: unknown): { id: string; r
 export interface MppRequest {
   network: { id: string; raw: string };
   /**
-   * The chain's id, or, if the chain is unknown, the method with a colon (`tempo:`). It determines the form of payees
-   * and assets.
+   * The chain's id or, if the request names no chain that we know, the challenge's method with a colon (`tempo:`). It
+   * determines the form of payees and assets.
    */
   place: string;
   asset: string | null;

@@ -3,7 +3,7 @@ import { clean, show } from "../json.ts";
 import { NETWORK_NAMES, USDC } from "../networks.ts";
 
 /**
- * Matches `namespace:reference`, more widely than the CAIP-2 grammar. Sellers use ids that break its limits on length
+ * Matches `namespace:reference` as in CAIP-2, but with fewer limits. Sellers use ids that break its limits on length
  * and alphabet (`hyperliquid:mainnet`, the full Solana genesis hash, base64 references), and refusing these ids would
  * lose the offer.
  */
@@ -21,14 +21,14 @@ export interface Network {
 }
 
 /**
- * Returns a network id in the form in which ids are compared. For Solana only the first 32 characters of the genesis
- * hash are kept (CAIP-2, namespace solana).
+ * Returns a network id in the form in which ids are compared. Of a Solana id only the first 32 characters of the
+ * genesis hash are kept (CAIP-2, namespace solana).
  */
 const normaliseNetworkId = (id: string): string => (/^solana:/i.test(id) ? id.slice(0, "solana:".length + 32) : id);
 
 /**
- * Reads a network from terms. Never guesses: an unknown text is kept unchanged, and a value that is no text is kept as
- * its JSON.
+ * Reads a network from payment terms; null if none is named. A name that we do not know is kept unchanged, and a
+ * value that is no text is kept as its JSON.
  */
 export function readNetwork(value: unknown): Network | null {
   const raw = typeof value === "string" ? value.trim() : value == null ? "" : show(value);
@@ -87,8 +87,8 @@ export function decimalsOf(network: string, asset: string | null): number | null
 }
 
 /**
- * Is this asset the USDC contract of another network, while we know this network's own? Then a payment here would not
- * be in USDC.
+ * Is this asset the USDC contract of another network, while we know a different one for this network? Then a payment
+ * on this network would not be in USDC.
  */
 export function isOtherNetworksUsdc(network: string, asset: string): boolean {
   const [usdc, token] = [usdcOf(network), normaliseToken(network, asset)];
@@ -96,13 +96,14 @@ export function isOtherNetworksUsdc(network: string, asset: string): boolean {
 }
 
 /**
- * Is this an EVM chain? `space` is a CAIP-2 id or, for an mpp challenge that names no chain, the challenge's method
- * with a colon (`tempo:`).
+ * Is this an EVM chain?
+ * @param space a CAIP-2 id or, for an mpp challenge that names no chain, the challenge's method with a colon
+ * (`tempo:`)
  */
 const isEvm = (space: string): boolean => /^(?:eip155|evm|tempo):/.test(space);
 const isSolana = (space: string): boolean => space.startsWith("solana:");
 
-/** Base58 text of a length to which 32 bytes can encode. */
+/** Matches base58 text of a length that the encoding of 32 bytes can have. */
 const BASE58_KEY = /^[1-9A-HJ-NP-Za-km-z]{32,44}$/;
 
 /** Is this base58 text of exactly 32 bytes, as for every account and mint of Solana? */
@@ -111,13 +112,13 @@ const isBase58Key = (text: string): boolean => fromBase58(text, 32) !== null;
 const HEX_ADDRESS = /^0x[0-9a-fA-F]{40}$/;
 /** Addresses that nobody owns: the zero address, and Solana's system program (32 zero bytes). */
 const UNOWNED_ADDRESS = /^(?:0x0+|1{32})$/;
-/** The address that some sellers write for a chain's own coin. Token schemes cannot pay in that coin. */
+/** The address by which some sellers name a chain's own coin. x402 and mpp pay only in tokens, not in that coin. */
 const NATIVE_COIN = /^0x(?:ee){20}$/i;
 const PLACEHOLDER = /address|placeholder|your|wallet|<|\.\.\.|xxx/i;
 
 /**
- * Does a payee have the address form of its chain? On EVM: 0x and 40 hex digits; on Solana: base58 of 32 bytes;
- * elsewhere: any plain text that is no placeholder.
+ * Does a payee's address have the form of its chain? On EVM chains: 0x and 40 hex digits; on Solana: base58 of 32
+ * bytes; elsewhere: any plain text that is no placeholder.
  */
 export function looksLikeAddress(space: string, text: string): boolean {
   if (UNOWNED_ADDRESS.test(text)) return false;
@@ -138,7 +139,7 @@ function normaliseToken(space: string, asset: string): string | null {
   return isSolana(space) && BASE58_KEY.test(asset) ? asset : null;
 }
 
-/** Coins that have a symbol in place of a contract on their network, by CAIP-2 namespace. */
+/** Symbols of coins that have no contract on their network, by CAIP-2 namespace. */
 const COINS: Readonly<Record<string, readonly string[]>> = {
   lightning: ["sat", "sats", "msat", "btc"],
   bitcoin: ["sat", "sats", "btc"],
@@ -157,14 +158,15 @@ const COINS: Readonly<Record<string, readonly string[]>> = {
 
 const ISO_4217: ReadonlySet<string> = new Set(Intl.supportedValuesOf("currency"));
 /**
- * Matches the texts that we accept as a contract on a network whose address form we do not know: at least 20
- * characters, a text with colons, or an asset's number.
+ * Matches the texts that we accept as a contract on a network whose form of addresses we do not know: at least 20
+ * characters, a text with a colon, or a number, as some networks have for assets.
  */
 const CONTRACT_ELSEWHERE = /^(?:[!-~]{20,200}|[!-~]*:[!-~]*|\d[\d.]*)$/;
 
 /**
- * The way in which terms name an asset: by its contract (or mint), by an ISO 4217 code, by a symbol that is known on
- * the network, by a placeholder or the zero address (with which nobody can pay), or in an unknown way.
+ * The way in which payment terms name an asset: by its contract (or mint), by an ISO 4217 currency code, by a symbol
+ * that is known on the network, by a placeholder or the zero address (with which nobody can pay), or in an unknown
+ * way.
  */
 export type AssetForm = "contract" | "code" | "symbol" | "placeholder" | "unknown";
 

@@ -5,8 +5,9 @@ import { readMppRequest } from "./mpp.ts";
 import { hasKnownAddresses, isPayableIn, looksLikeAddress } from "./networks.ts";
 
 /**
- * Reads the offers of a demand for payment as a wallet would sign them. This reader is stricter than the observer,
- * which records everything that can be read: members that wallets may read differently are listed in `unread`.
+ * Reads the offers (ways to pay) of a demand for payment as a wallet would sign them. This reader is stricter than
+ * the observer, which probes sellers and records everything that can be read: an offer's members that two wallets may
+ * read differently are listed in `unread`.
  */
 
 /** Members of an offer that determine what a wallet signs. `entry`: the offer as a whole. */
@@ -20,17 +21,17 @@ export interface Offer {
   /** Atomic units of the asset. */
   amount: bigint | null;
   payTo: string | null;
-  /** Scheme of x402; for mpp `mpp:<method>`, or `mpp:<method>/<intent>` if the intent is not `charge`. */
+  /** The x402 scheme; for an mpp challenge `mpp:<method>`, or `mpp:<method>/<intent>` if the intent is not `charge`. */
   scheme: string | null;
   /** Seconds for which a signature made now would be valid; null if the chain itself limits the validity (Solana). */
   validFor_s?: number | null | undefined;
-  /** Unix seconds until which a signature would be valid, if the terms name a time. */
+  /** Unix seconds until which a signature would be valid, if the demand names a time. */
   validUntil_s?: number | null | undefined;
   /** Members that wallets may read differently. */
   unread?: readonly OfferMember[] | undefined;
 }
 
-/** The demand of a 402 or of a tool's answer: every way to pay. */
+/** What a 402, or the answer of an MCP tool, demands before it is served: every way to pay. */
 export interface PaymentDemand {
   offers: Offer[];
   /** Why there may be further offers that were not read; null if everything was read. */
@@ -74,7 +75,10 @@ const UNREAD_OFFER: Offer = {
   unread: ["entry"],
 };
 
-/** Reads an entry of `accepts`. @param form the x402 version whose member names the wallet reads */
+/**
+ * Reads an entry of the list `accepts` in x402 terms.
+ * @param form the x402 version whose member names the wallet reads
+ */
 export function readOffer(entry: unknown, form: 1 | 2): Offer {
   if (!isObject(entry) || Object.hasOwn(entry, "__proto__")) return UNREAD_OFFER;
   const { scheme, network, amount, asset, payTo, timeout_s } = readMembers(entry, form);
@@ -104,7 +108,7 @@ export function offersOf(terms: unknown, from: "header" | "body" = "body"): Offe
   return entries.slice(0, MAX_OFFERS + 1).map((entry) => readOffer(entry, form));
 }
 
-/** Seconds for which the stock mpp client signs if a challenge names no `expires`. */
+/** Seconds for which the signature of the official mpp client is valid if a challenge names no `expires`. */
 const STOCK_VALIDITY_S = 300;
 const EXPIRES = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})$/;
 
@@ -116,15 +120,15 @@ export interface MppChallenge {
   request: unknown;
 }
 
-/** Is the chain number written so that every client reads it alike? The stock client does not normalise it. */
+/** Is the chain number written so that every client reads it alike? The official mpp client does not normalise it. */
 function isUnambiguousChain(request: unknown): boolean {
   const chainId = get(request, "methodDetails", "chainId");
   return typeof chainId === "number" || (typeof chainId === "string" && /^[1-9]\d{0,14}$/.test(chainId));
 }
 
 /**
- * Reads the offers of an mpp challenge: one for its recipient, and one for each further address of `splits`, since all
- * of them are paid.
+ * Reads the offers of an mpp challenge: one for its recipient, and one for each address in `splits`, since a client
+ * pays all of them.
  */
 export function readMppOffers({ method, intent, expires, request }: MppChallenge): Offer[] {
   const mppRequest = readMppRequest(method ?? "", request);
@@ -178,7 +182,10 @@ const offersOfChallenge = ({ params }: Challenge): Offer[] =>
     request: isPlainBase64(params.get("request") ?? "") ? parseBase64Json(params.get("request")!) : undefined,
   });
 
-/** Joins several demands. If they have too many offers together, `unread` names that. */
+/**
+ * Joins several demands. If together they have more than {@link MAX_OFFERS} offers, the rest is dropped and `unread`
+ * tells so.
+ */
 export function joinDemands(demands: readonly PaymentDemand[]): PaymentDemand {
   const offers = demands.flatMap((one) => one.offers);
   const unread = demands.find((one) => one.unread !== null)?.unread ?? null;
@@ -189,7 +196,10 @@ export function joinDemands(demands: readonly PaymentDemand[]): PaymentDemand {
 const NO_DEMAND: PaymentDemand = { offers: [], unread: null };
 const createUnreadDemand = (unread: string): PaymentDemand => ({ offers: [], unread });
 
-/** Reads the demand in header `PAYMENT-REQUIRED` (x402 version 2). @param header null or "" if there is none */
+/**
+ * Reads the demand in header `PAYMENT-REQUIRED` (x402 version 2).
+ * @param header its value; null or "" if there is none
+ */
 function readTermsHeader(header: string | null): PaymentDemand {
   if (!header) return NO_DEMAND;
   const terms = isPlainBase64(header) ? parseBase64Json(header) : undefined;
@@ -207,14 +217,17 @@ function readChallengeHeader(header: string | null): PaymentDemand {
   return joinDemands(challenges.map((challenge) => ({ offers: offersOfChallenge(challenge), unread: null })));
 }
 
-/** Parses a text as JSON; null if the text is too large or too deep to be parsed, so that its demand is not known. */
+/**
+ * Parses a text as JSON. Returns null if the text is nested too deep or has too many values, so that it is not known
+ * what it demands; `value` is undefined if the text is no JSON.
+ */
 export function parseBoundedJson(text: string): { value: unknown } | null {
   // A text that is neither an object nor a list, such as an HTML page, holds no terms.
   if (!/^\s*[{[]/.test(text)) return { value: undefined };
   return isBounded(text) ? { value: parseJson(text) } : null;
 }
 
-/** Reads the demand in a body: x402 version 1, and version 2 from some sellers. */
+/** Reads the demand in a 402's body, where x402 version 1 and some sellers of version 2 put it. */
 function readBody(text: string): PaymentDemand {
   const parsed = parseBoundedJson(text);
   if (parsed === null) return createUnreadDemand("its body is nested too deep, or has too many values");

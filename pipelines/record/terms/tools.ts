@@ -3,17 +3,17 @@ import { looksLikeEntry } from "./entries.ts";
 import { joinDemands, offersOf, type PaymentDemand, parseBoundedJson, readMppOffers } from "./offers.ts";
 
 /**
- * Demands for payment that were found in the answer of an MCP tool. They may be in the structured content of its
- * result, in a text of the result (x402's MCP transport), in a member of `_meta` (`x402/error` of Cloudflare's agents,
- * `org.paymentauth/payment-required` of mpp), or in the `data` of a JSON-RPC error (402 of x402, -32042 and -32043 of
- * mpp).
+ * Demands for payment that were found in the answer of an MCP tool. They may be in the structured content of the
+ * tool's result, in a text of the result (x402's MCP transport), in a member of `_meta` (`x402/error` of Cloudflare's
+ * agents, `org.paymentauth/payment-required` of mpp), or in the `data` of a JSON-RPC error (402 of x402, -32042 and
+ * -32043 of mpp).
  */
 export interface ToolDemands {
   /** x402 terms, in the order in which they were found. */
   terms: unknown[];
   /** mpp challenges, with their requests as objects or in base64. */
   challenges: unknown[];
-  /** Did the answer have more content than is read? */
+  /** Does the answer have more content than is read? */
   isUnread: boolean;
 }
 
@@ -28,7 +28,7 @@ const WRAPPER_MEMBERS = [
   "error",
   "data",
 ];
-/** Levels of wrapper members that are searched, as in `{"x402/error": {"code": 402, "data": {..}}}`. */
+/** Most levels of wrapper members that are searched, as in `{"x402/error": {"code": 402, "data": {..}}}`. */
 const MAX_WRAPPED = 3;
 /** Most parts of a result's content that are read. */
 const MAX_PARTS = 64;
@@ -53,7 +53,7 @@ function collectFromText(content: unknown, demands: ToolDemands): void {
 
 const createDemands = (): ToolDemands => ({ terms: [], challenges: [], isUnread: false });
 
-/** Finds demands in the result of a `tools/call`, whether or not it is marked as an error. */
+/** Finds demands in the result of a `tools/call`, whether or not the result is marked as an error. */
 export function findDemandsInResult(result: unknown): ToolDemands {
   const demands = createDemands();
   collectDemands(get(result, "structuredContent"), demands);
@@ -102,7 +102,7 @@ export function demandsPayment(result: unknown, { terms, challenges }: ToolDeman
   return terms.some((one) => typeof get(one, "x402Version") === "number" && looksLikeEntry(get(one, "accepts", "0")));
 }
 
-/** Reads the demands that were found as offers, in the form in which a wallet would sign them. */
+/** Converts the demands that were found to offers, read as a wallet would sign them. */
 export function readToolDemand({ terms, challenges, isUnread }: ToolDemands): PaymentDemand {
   const readChallengeOffers = (challenge: unknown) => {
     const { method, intent, expires, request } = isObject(challenge) ? challenge : {};

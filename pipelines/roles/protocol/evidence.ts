@@ -20,17 +20,20 @@ import { addDays } from "../../record/time.ts";
 import { type PartitionObjectParts, PartitionObjects } from "./partition-objects.ts";
 
 /**
- * The evidence files of one partition (`owners/evidence/<partition>`) that are in the public store already and that no
- * leaf names yet. All of them were read up to `positions`, since a later close states that everything before its
+ * The private object `owners/evidence/<partition>`, in which a partition's owner lists its evidence files (all
+ * samples of a day) that are in the public store and that no leaf (entry of the public log) names yet. All files were
+ * made from the records up to `positions`, since the leaves of a day's closing state that everything before its
  * positions was read.
  */
 const Part = z.object({
   v: z.literal(1),
   log: z.string(),
   positions: z.record(z.string(), z.int()),
-  /** Complete up to this day: an earlier day that is missing here has no rows in this partition. */
+  /**
+   * The list is complete before this day: an earlier day that is missing in `days` has no new rows in this partition.
+   */
   until: z.string(),
-  /** The number of the day's closing, and the files, by day. */
+  /** The files by day, and the number of the day's closing (publication of its evidence) for which they were made. */
   days: z.record(z.string(), z.object({ close: z.int(), drafts: z.array(z.custom<EvidenceDraft>()) })),
 });
 type Part = z.infer<typeof Part>;
@@ -48,8 +51,8 @@ const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 
 /**
- * Makes the evidence files of closed days for the owner's buckets and writes down their names for the publisher. When a
- * further day closes or a record arrives late, all these files are made again.
+ * Makes the evidence files of finished days for the owner's partitions and writes their names for the publisher. When
+ * a further day ends or a record arrives late, all files that are not published yet are made again.
  * @returns number of files made
  */
 export async function makeOwnEvidence(
@@ -70,8 +73,8 @@ export async function makeOwnEvidence(
   const { evidence } = followed.fold;
   const lastDay = due.days.at(-1);
   const endDay = due.more && lastDay ? addDays(lastDay, 1) : due.until;
-  // The numbers are read before the files are made. If the fold changes meanwhile, these files must not get the number
-  // of a later closing, whose files would have the same rows.
+  // The numbers of the closings are read before the files are made. If a closing is published meanwhile, these files
+  // keep the old number, so that they are not published a second time as those of the next closing.
   const wantedSet = {
     until: endDay,
     days: Object.fromEntries(due.days.map((day) => [day, { close: countCloses(evidence, day), drafts: [] }])),
@@ -101,9 +104,9 @@ export async function makeOwnEvidence(
 }
 
 /**
- * Closes, in order, each day for which all partitions have written their files, and closes days with late records
- * again. The publisher calls it. All closings are one generation; if another publisher was faster, nothing is
- * published.
+ * Closes, in order, each day for which the owners of all partitions have written their files, that is, publishes the
+ * leaves that name the files. Closes days with late records again. The publisher calls this function. All closings
+ * are published at once; if another publisher was faster, nothing is published.
  */
 export async function publishEvidence(
   parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
@@ -136,7 +139,7 @@ export async function publishEvidence(
   return summarizeCloses(closes);
 }
 
-/** Returns the days after the newest closed day for which every partition has written its files. */
+/** Returns the days after the newest closed day for which the owner of every partition has written its files. */
 function findClosableDays(
   newest: string,
   daysWithFiles: ReadonlySet<string>,

@@ -20,7 +20,7 @@ import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../../record/vocabulary.t
 import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { PartitionObjects } from "./partition-objects.ts";
 
-/** A database engine that prints lines. It is closed when they are printed. */
+/** A database engine that prints the lines of archive files. It is closed when they are printed. */
 export type PrinterEngine = LinePrinter & { close(): Promise<void> };
 
 export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" | "onStep"> {
@@ -36,14 +36,14 @@ export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" 
 }
 
 export interface FiledReport {
-  /** Days that got files, oldest first. */
+  /** Days for which files were published, oldest first. */
   days: string[];
   files: number;
-  /** Lines of those files. */
+  /** Number of lines in the published files. */
   rows: number;
 }
 
-/** Most days in one publication. */
+/** Most days whose files are published at once. */
 const DAYS_PER_PUBLICATION = 4;
 /** Most publications in one call. If more are due, as after a long pause, the next call continues. */
 const MAX_PUBLICATIONS = 32;
@@ -51,10 +51,12 @@ const MAX_PUBLICATIONS = 32;
 type PartsByPartition = ReadonlyMap<number, ArchivePart>;
 
 /**
- * Archives old days; the publisher calls it. For each day that all owners have written down it prints the file of each
- * subject from the segments, up to the positions that the owners name, reads it back, signs it and publishes it as a
- * leaf. Owners remove rows once they have read that leaf. It may be called again at any time, also after a failure:
- * finished files are in the tree, and files are named by content.
+ * Archives old days; the publisher calls this function. Owners (processes that ingest and grade some partitions) list
+ * the rows that wait to be archived. For each day that the lists of all owners cover, and for each subject (kind of
+ * rows), it prints a file from the segments (files of log records) up to the owners' positions, reads the file back,
+ * signs its description and publishes that as a leaf (entry of the public log). Owners remove the rows once they have
+ * read the leaf. May be called again at any time, also after a failure: published files are not made again, and an
+ * unpublished file gets the same name, since files are named by content.
  * @throws Unproven, PublicConflict and errors of stores and publisher; then nothing of that day is published
  */
 export async function fileArchive(
@@ -80,7 +82,8 @@ export async function fileArchive(
       );
       if (refused[0]) throw refused[0];
       await parts.onStep?.("published", null, null);
-      // Another publisher was faster, or the owners have not read the leaves yet. The next call tries again.
+      // Nothing was published: another publisher was faster, or there was nothing to publish. The next call tries
+      // again.
       if (leaves === 0) return report;
       const drafts = filings.flatMap((filing) => filing.drafts);
       report.files += drafts.length;
@@ -94,7 +97,8 @@ export async function fileArchive(
 }
 
 /**
- * Finds the subjects with rows to archive, by day, oldest first; empty until all partitions have written their objects.
+ * Finds the subjects of which files are missing, by day, oldest first; empty until the owners of all partitions have
+ * written their lists.
  */
 function findDueDays(
   { archive, evidence }: PublishedFold,
@@ -119,8 +123,8 @@ function findDueDays(
 }
 
 /**
- * Returns the waiting rows of a subject and day, by partition. It is empty until all owners have read the leaf of the
- * day's last file, since rows that they wrote down before may be in that file.
+ * Returns the waiting rows of a subject and day, by partition. The result is empty until all owners have read the
+ * leaf of the day's newest file, since rows in older lists may be in that file.
  */
 function daysOfParts(
   archive: PublishedFold["archive"],
@@ -167,8 +171,8 @@ interface MadeFiles {
 }
 
 /**
- * Makes the files of probes.
- * @throws Unproven if a partition's segments have other rows than the lake of the partition's owner
+ * Makes the files of probes (recorded unpaid requests) of a day.
+ * @throws Unproven if a partition's segments have another number of rows than its owner has listed
  */
 async function fileProbes(
   parts: FileArchiveParts & { printer: LinePrinter },

@@ -10,28 +10,35 @@ import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 
 /**
- * Result of grading a lake in one transaction. An endpoint is dirty if records about it were loaded since its last
- * grading.
+ * Result of grading a lake (a database of the log's rows) in one transaction. An endpoint is dirty if records about
+ * it were loaded since its last grading, and due if its card changes by time alone. `facts`: what new records state
+ * about listings.
  */
 export interface GradeResult {
   facts: { listed: ListingFact[]; unlisted: string[] };
-  /** The run; null if no endpoint was dirty or due. */
+  /** The cards of the graded endpoints; null if no endpoint was dirty or due. */
   run: GradedLines | null;
-  /** Endpoints of this lake that took money, ascending. */
+  /** Endpoints of this lake that took money without an answer, ascending. */
   nonDelivering: readonly NonDeliveringSeller[];
   positions: Positions;
 }
 
-/** Lines of a grade run, packed as they are written into run objects. */
+/**
+ * Lines of a grading run (one line has the cards of one endpoint), packed as they are written into the run's private
+ * objects.
+ */
 export interface GradedLines extends GradeSummary {
   objects: PackedLines[];
 }
 
 export interface GradeLakeOptions {
   changesNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
-  /** Called with every line, also with lines that are left out of the run. */
+  /** Called with every line, also with those that are left out since they change nothing. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;
-  /** The published table of payees and domains from which the flags of related parties are made. */
+  /**
+   * The published table of endpoints that took money without an answer, from which other endpoints of their payees
+   * and domains get flags.
+   */
   related: readonly NonDeliveringSeller[];
   /** Largest number of lines of one run object. */
   runLines: number;
@@ -52,8 +59,8 @@ async function gradePacked(db: Statements, options: GradeOptions, runLines: numb
 }
 
 /**
- * Grades the endpoints of a lake that are dirty or due, in one transaction.
- * @param dueCaps endpoints that are due by time; null to grade all endpoints
+ * Grades the endpoints of a lake that have new records, and those in `dueCaps`, in one transaction.
+ * @param dueCaps endpoints to grade beside those with new records; null to grade all endpoints
  */
 export function gradeLake(
   lake: Lake,

@@ -8,32 +8,38 @@ import { encodeVolatile } from "../../record/volatile-arrow.ts";
 
 export interface LiveTablesParts {
   lake: Lake;
-  /** Returns the table of an endpoint: its partition, or one table for all. */
+  /** Returns the number of the table that has an endpoint's row: the endpoint's partition, or one number for all. */
   tableOf: (cap: string) => number;
   /**
    * Writes one file of a table.
    * @returns the file's key
    */
   write: (table: number, bytes: Uint8Array) => Promise<string>;
-  /** Returns the record's time. Files that no view names are deleted an hour later by this time. */
+  /** Returns the record's time, by which the age of files that nothing names is measured before they are deleted. */
   now: () => Date;
-  /** Most rows of a file (default 16,384). Each column of a file is encoded without a pause. */
+  /**
+   * Most rows of a file (default 16,384). The number bounds how long other work waits, since a column of a file is
+   * encoded without a pause.
+   */
   fileRows?: number;
   /** Most endpoints in one query (default 65,536). */
   queryCaps?: number;
 }
 
 /**
- * Time after which files that no view has named may have been deleted as garbage, ms. Then all rows are written again.
+ * Time without a call of {@link LiveTables.markNamed} after which all rows are written again, ms. Files that nothing
+ * names may be deleted as garbage an hour after they were written.
  */
 const MAX_UNNAMED_MS = 1_800_000;
 
 /**
- * Writes the volatile tables as files. Each call of {@link writeChanges} writes the rows of endpoints that changed
- * since the last call: by new records, which the lake lists, and by new cards and corrections, which the fold reports.
- * A row never changes by time alone. Changed endpoints are remembered until their rows are written, so a failed call is
- * made up by the next. The first call in a process, and the first for a table that was taken over, writes all rows.
- * Rows that leave the lake for the archive are older than every window and change nothing. Calls run one at a time.
+ * Writes the volatile tables (one row for each endpoint, with the facts that change more often than its card) as
+ * files. Each call of {@link writeChanges} writes the rows of endpoints that changed since the last call: by new
+ * records, which the lake (the database of the log's rows) lists, and by new cards and corrections, which the fold
+ * (the state of the public log) reports. A row never changes by time alone, nor by the removal of archived records
+ * from the lake, which are too old to count. Changed endpoints are remembered until their rows are written, so after
+ * a failed call the next one writes them. The first call in a process, and the first for a table that was taken over,
+ * writes all rows. The caller must not make two calls at the same time.
  */
 export class LiveTables {
   readonly #files = new Map<number, LiveFiles>();
@@ -49,16 +55,17 @@ export class LiveTables {
   }
 
   /**
-   * Notes that a view names the files; must be called then. A table whose files were not named for half an hour is
-   * written again.
+   * Notes that the files of all tables are now named, by a view or by an object of the partition's owner, so that
+   * they are not deleted as garbage. If this was not called for half an hour, all rows are written again.
    */
   markNamed(): void {
     this.#lastNamedAt = this.parts.now().getTime();
   }
 
   /**
-   * Writes rows that changed in lake or fold since the last call into files of these tables.
-   * @param fold the published leaves; one object for all calls, since the tables listen to it
+   * Writes the rows that changed since the last call into further files of these tables.
+   * @param fold state of the public log; all calls should pass one object, since another one means that all rows are
+   * written again
    * @throws errors of lake and store; the next call continues
    */
   async writeChanges(fold: PublishedFold, tables: readonly number[]): Promise<void> {
@@ -73,7 +80,7 @@ export class LiveTables {
       for (const table of await this.#write(fold, caps.slice(from, from + queryCaps))) shrunkTables.add(table);
     }
     if (shrunkTables.size === 0) return;
-    // An endpoint has left the lake, so the files of its table are wrong, and the table is written again.
+    // An endpoint is no longer in the lake, but its row is still in the files, so its table is written again.
     for (const table of shrunkTables) this.#files.delete(table);
     await this.writeChanges(fold, tables);
   }
@@ -96,12 +103,11 @@ export class LiveTables {
 
   /**
    * Writes the current rows of these endpoints into further files of their tables.
-   * @returns the tables that lost a row
+   * @returns the tables whose files have a row of an endpoint that has none any more
    */
   async #write(fold: PublishedFold, caps: readonly string[]): Promise<number[]> {
     const { lake, tableOf, write } = this.parts;
-    // An endpoint that changes after this moment is marked again, since its row is newer than the row that is written
-    // now.
+    // The endpoints are unmarked before their rows are read, so that an endpoint that changes meanwhile stays marked.
     for (const cap of caps) this.#changedCaps.delete(cap);
     const capsWithoutRow = new Set(caps);
     try {
@@ -138,8 +144,8 @@ function groupByTable(rows: readonly VolatileRow[], tableOf: (cap: string) => nu
 }
 
 /**
- * Returns the ids of the rows' endpoints. The fold's strings are used if possible, so that a million ids are in memory
- * only once.
+ * Returns the ids of the rows' endpoints. The strings of the fold are used if possible, so that a million ids are in
+ * memory only once.
  */
 const capIdsOf = (fold: PublishedFold, rows: readonly VolatileRow[]): string[] =>
   rows.map(({ capability_id: cap }) => fold.caps.get(cap)?.cap ?? cap);

@@ -13,20 +13,23 @@ import { type ArchivePart, dayName, type PartDay } from "./archive-parts.ts";
 import type { PartitionObjectParts } from "./partition-objects.ts";
 
 export interface OwnArchiveParts extends PartitionObjectParts<ArchivePart> {
-  /** Called after each step; tests throw in it. */
+  /** Called after each step, so that a test can throw an error there. */
   onStep?: (step: OwnArchiveStep) => void | Promise<void>;
 }
 
 export type OwnArchiveStep = "taken out" | "looked" | "written";
 
 export interface OwnArchiveReport {
-  /** Number of rows that were removed from the lake because leaves name their archive files. */
+  /**
+   * Number of rows that were removed from the lake (the database of the log's rows), since they are in published
+   * archive files.
+   */
   removed: number;
   /** Number of rows in the lake that wait to be archived. */
   rows: number;
 }
 
-/** Rows of one partition, subject and day that wait in the lake. */
+/** The number of rows of one partition, subject (kind of rows) and day that wait in the lake to be archived. */
 interface WaitingRows {
   subject: ProbeSubject;
   day: string;
@@ -41,9 +44,10 @@ interface WaitingState {
 }
 
 /**
- * The owner's half of the archive (docs/archive.md). Removes rows that a published file holds from the lake. For the
- * other rows that are old enough it writes down their number, their segments and the log positions up to which it has
- * read. It may be called again at any time, also after a failure.
+ * Does an owner's part of archiving (docs/archive.md); an owner ingests and grades some partitions. Removes from the
+ * lake the rows that are in a published archive file. For each partition, writes the number of the other rows that
+ * are old enough, their segments (files of log records) and the log positions up to which it has read, into a private
+ * object from which the publisher makes the archive files. May be called again at any time, also after a failure.
  * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
  */
 export async function makeOwnArchive(
@@ -61,7 +65,7 @@ export async function makeOwnArchive(
   if (!state) return { removed, rows: 0 };
   const lastFiledLeaf = Math.max(-1, ...[...fold.archive.files.values()].map(({ index }) => index));
   for (const partition of heldPartitions) {
-    // The partition was assigned a moment ago and is not loaded yet, or it was lost since.
+    // Skips a partition that was assigned a moment ago and is not loaded yet, or that was lost since.
     if (!Object.values(state.ends).some((ends) => String(partition) in ends)) continue;
     const days = await waitingDaysOf(lake, state, partition);
     const positions = positionsOf(state.ends, partition);
@@ -77,15 +81,18 @@ export async function makeOwnArchive(
   return { removed, rows: state.waiting.reduce((sum, { rows }) => sum + rows, 0) };
 }
 
-/** Reads in one transaction which rows wait and how far the lake is loaded; null before the first day was closed. */
+/**
+ * Reads, in one transaction, which rows wait and how far the lake is loaded; null before the evidence of the first
+ * day was published.
+ */
 function readWaiting(lake: Lake, fold: PublishedFold, now: Date, partitions: number): Promise<WaitingState | null> {
   const { evidence } = fold;
   if (evidence.firstDay === "") return Promise.resolve(null);
   const firstUnclosedDay = addDays(evidence.newest, 1);
   return lake.transaction(async (tx) => {
     const ends = await lakePositions(tx);
-    // Rows that are in no evidence file yet stay in the lake, since the archive must not have rows that the evidence
-    // lacks.
+    // A day with rows that are in no evidence file yet is not archived, nor are later days, since the archive must
+    // not have rows that the evidence lacks.
     const [firstUnreadDay = firstUnclosedDay] = await daysWithNews(tx, evidence, ends, firstUnclosedDay, partitions);
     const [until = ""] = [firstRetainedDay(now), firstUnclosedDay, firstUnreadDay].sort();
     const rows = await tx.all<Omit<WaitingRows, "subject"> & { type: string }>(sql("archive/evict:waiting"), { until });

@@ -38,18 +38,18 @@ export interface OwnerParts {
   log: Pick<Log, "id" | "partitions">;
   privateStore: Store;
   /**
-   * The store to which this owner writes volatile tables, charts and evidence files of its partitions. The publisher
-   * names these files.
+   * The store to which this owner writes volatile tables, charts and evidence files of its partitions. Readers use
+   * these files once the publisher names them.
    */
   publicStore: Store;
   clock: Clock;
-  /** Holds the partitions that are assigned to this process, and no others. */
+  /** The database of the log's rows. It has the partitions that are assigned to this process, and no others. */
   lake: Lake;
   ingest: Ingest;
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
-  /** Most lines with cards of one run object (default {@link MAX_RUN_LINES}). */
+  /** Most lines (one for each endpoint with changed cards) of one run object (default {@link MAX_RUN_LINES}). */
   runLines?: number;
 }
 
@@ -59,11 +59,11 @@ export interface OwnerReport {
   caps: number;
   /** Number of rows that were read. */
   rows: number;
-  /** Number of lines of the run that was written. */
+  /** Number of lines of the run that was written, one for each endpoint with changed cards. */
   lines: number;
-  /** Number of endpoints that are not in the run, because nothing of their published card would change. */
+  /** Number of graded endpoints that are not in the run, because nothing of their published card would change. */
   leftOut: number;
-  /** Number of the run, of its last object where there are several; null when none was written. */
+  /** Number of the run (of its last object, if it has several); null when none was written. */
   run: number | null;
 }
 
@@ -92,8 +92,9 @@ function changedRows(
 }
 
 /**
- * Divides the lines and drafts of a run among its objects. An object has packed lines, the drafts about their endpoints (a
- * correction is published with the cards that it changes), and at most `maxDrafts` of the other drafts.
+ * Divides a run among several private objects: its lines (endpoints with their cards) and its drafts (leaves to
+ * publish beside the cards). An object has one pack of lines, the drafts about the endpoints of these lines (since a
+ * correction is published together with the cards that it changes), and at most `maxDrafts` of the other drafts.
  */
 function divideIntoRunObjects(
   packed: readonly PackedLines[],
@@ -116,16 +117,23 @@ function divideIntoRunObjects(
 
 /**
  * The owner's part of the pipeline: it ingests and grades the partitions that are assigned to this process. It
- * publishes nothing and has no key. It writes runs as private objects, which the publisher takes.
+ * publishes nothing and has no key. It writes the result of each grading, a run, as private objects, which the
+ * publisher reads and publishes.
  */
 export class Owner {
-  /** Times at which cards change without new records, from the runs of this process; null before the first run. */
+  /**
+   * Times at which cards change without new records, as this process has computed them; null before the first
+   * grading, after a failure and after a refused run; then everything is graded.
+   */
   #dueAt: MomentIndex | null = null;
-  /** The published table of related parties with which the last run was graded. */
+  /**
+   * The published table of related parties (endpoints that took money without an answer, with their payees and
+   * domains) with which the last run was graded.
+   */
   #gradedTable: readonly NonDeliveringSeller[] = [];
   /**
-   * UTC day and time of each endpoint's newest line in a run of this process. On a later day the line is removed, and its
-   * endpoint is graded again if the line was not published.
+   * UTC day and time of each endpoint's newest line in a run of this process. On a later day the entry is removed,
+   * and the endpoint is graded again if the line was not published.
    */
   readonly #newestLines = new Map<string, { day: string; at: string }>();
 
@@ -147,7 +155,7 @@ export class Owner {
   }
 
   /**
-   * Loads the partitions that are held now into the lake, and removes others.
+   * Loads the partitions that are assigned to this process now into the lake, and removes others.
    * @returns the held partitions
    */
   async #holdAssignedPartitions(): Promise<readonly number[]> {
@@ -157,8 +165,8 @@ export class Owner {
   }
 
   /**
-   * Loads this owner's partitions, for work that reads them in several statements. `refuseRevoked` throws once a
-   * partition was revoked since this call, also when the revocation came while they were loaded.
+   * Loads this owner's partitions, for work that reads them in several statements. `refuseRevoked` throws if one of
+   * them was taken from this process at any time since this call, also while they were loaded.
    */
   async #loadPartitions(): Promise<{ held: readonly number[]; refuseRevoked: () => void }> {
     const held = await this.#holdAssignedPartitions();
@@ -175,7 +183,8 @@ export class Owner {
   }
 
   /**
-   * Grades this owner's endpoints that are dirty or due now, and writes a run with the changes.
+   * Grades this owner's endpoints that have new records or whose cards change by time now, and writes a run with the
+   * changes.
    * @throws PartitionsRevoked, and errors of lake, log and stores; then the next call grades everything
    */
   async grade(now: Date): Promise<OwnerReport> {
@@ -193,8 +202,8 @@ export class Owner {
     if (held.length === 0) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: null };
     await followed.current();
     await this.#readRefusals(now);
-    // The table is read once before grading, since the fold may change meanwhile and the run names the table with which
-    // its cards are graded.
+    // The table of related parties is read once before grading, since `followed.fold` may change meanwhile and the
+    // run names the table with which its cards are graded.
     const { table, sha256 } = followed.fold.relatedParties;
     const dueCaps = await this.#dueEndpoints(now, new Set(held), table);
     const graded = await gradeLake(lake, now, dueCaps, {
@@ -210,7 +219,7 @@ export class Owner {
     this.#gradedTable = table;
     const runNumber = await this.#writeRun(now, graded, sha256, refuseRevoked);
     if (!run) return { held, caps: 0, rows: 0, lines: 0, leftOut: 0, run: runNumber };
-    // Most turns change nothing, so they are not logged as information.
+    // Most gradings change nothing; those are not logged.
     const lines = run.objects.reduce((sum, { caps }) => sum + caps.length, 0);
     const logFields = { run: runNumber, endpoints: run.read.caps, rows: run.read.rows, lines };
     if (runNumber !== null) this.parts.logger.info(logFields, "endpoints were graded");
@@ -231,7 +240,8 @@ export class Owner {
   }
 
   /**
-   * Writes the charts' files of this owner's buckets that changed.
+   * Writes the files of the charts on endpoints' pages, for the buckets (fixed shares of the endpoints) of this owner
+   * that changed.
    * @returns number of files that were written
    */
   async writeHistory(now: Date): Promise<number> {
@@ -240,7 +250,7 @@ export class Owner {
   }
 
   /**
-   * Makes the evidence files of closed days for this owner's buckets.
+   * Makes the evidence files (all samples, by day) of finished days for this owner's partitions.
    * @returns number of files that were made
    */
   async makeEvidence(now: Date): Promise<number> {
@@ -251,7 +261,8 @@ export class Owner {
   }
 
   /**
-   * Removes rows that the archive has from the lake, and writes down for the publisher which other rows are old enough.
+   * Removes rows that are in published archive files from the lake, and lists for the publisher the other rows that
+   * are old enough to be archived.
    * @throws as {@link makeOwnArchive}
    */
   async makeArchive(now: Date, options: Pick<OwnArchiveParts, "onStep"> = {}): Promise<OwnArchiveReport> {
@@ -260,17 +271,17 @@ export class Owner {
     return held.length > 0 ? makeOwnArchive(parts, held, now) : { removed: 0, rows: 0 };
   }
 
-  /** Joins small segments of this owner's commit chains, and deletes objects that nothing needs. */
+  /** Joins small segments (files of log records) of this owner's partitions, and deletes objects that nothing needs. */
   async tidy(): Promise<void> {
     if ((await this.#holdAssignedPartitions()).length > 0) await this.parts.ingest.tidy();
   }
 
   /**
    * Writes the run as private objects, unless the publisher would publish nothing of it. Corrections, commitments and
-   * receipts are read after the grading. Rows that left the lake in between would be missing below the run's positions,
-   * so `refuseRevoked` is called before each write. Only the last object lists the endpoints that took money, so the table
-   * of related parties changes once, after all cards. If this process dies between two objects, the next one grades
-   * everything.
+   * receipts are read after the grading. If a partition was taken from this process in between, some may be missing,
+   * although the run's positions state that they were read, so `refuseRevoked` is called before each write. Only the
+   * last object lists the endpoints that took money without an answer, so the table of related parties changes once,
+   * after all cards. If this process dies between two objects, the next one grades everything.
    */
   async #writeRun(
     now: Date,
@@ -313,7 +324,10 @@ export class Owner {
     return runNumber;
   }
 
-  /** Reads which runs of this owner the publisher refused. Their content is lost, so everything is graded again. */
+  /**
+   * Reads which runs of this owner the publisher refused. Their cards are in no other run, so everything is graded
+   * again.
+   */
   async #readRefusals(now: Date): Promise<void> {
     const { logger, metrics } = this.parts;
     for (const { run, reason } of await this.#refusals.readNew(now)) {
@@ -323,7 +337,11 @@ export class Owner {
     if (this.#refusals.mustGradeAll(now)) this.#dueAt = null;
   }
 
-  /** Returns the endpoints that are due by time or by a change of the table of related parties; null if all are due. */
+  /**
+   * Returns the endpoints that must be graded although they have no new records: because time has passed, the table
+   * of related parties has changed, or an earlier run of theirs was not published. null if all endpoints must be
+   * graded.
+   */
   async #dueEndpoints(
     now: Date,
     heldPartitions: ReadonlySet<number>,
@@ -349,8 +367,8 @@ export class Owner {
   }
 
   /**
-   * Returns the endpoints with a line in a run of an earlier day that is not in the tree, because it had to wait or the
-   * run was refused.
+   * Returns the endpoints with a line in a run of an earlier day that was not published, because the run had to wait
+   * or was refused.
    */
   #takeUnpublished(today: string): string[] {
     const unpublishedCaps: string[] = [];
@@ -363,9 +381,9 @@ export class Owner {
   }
 
   /**
-   * Returns a function that throws if one of these partitions was revoked after this call. Then rows that were read
-   * since may be incomplete, even if the partition is held again, and another process may write the partition's
-   * objects.
+   * Returns a function that throws if one of these partitions was taken from this process after this call. Then what
+   * was read since may be incomplete, even if the partition was assigned to this process again, and another process
+   * may write the partition's objects.
    */
   #createRevokedCheck(heldPartitions: readonly number[]): () => void {
     const { ingest } = this.parts;

@@ -6,8 +6,8 @@ import type { PublishedRecord } from "../../4-publish/followed.ts";
 import { BadPrivateObject } from "../../4-publish/generation.ts";
 
 /**
- * The error for an object that is older than the stored one: another process holds the partition now and has read
- * further. The older object is not written.
+ * The error for an object that would replace a newer one: another process holds the partition now and has read more
+ * of the log. The object is not written.
  */
 export class OvertakenByOwner extends Failure {
   constructor(key: string, why: string) {
@@ -17,30 +17,36 @@ export class OvertakenByOwner extends Failure {
 
 interface Part {
   log: string;
-  /** {topic: next offset}: log positions of the partition up to which the object's content was read. */
+  /** {topic: next offset}: the object was made from the partition's log records below these offsets. */
   positions: Record<string, number>;
 }
 
-/** The dependencies of an owner when it makes the private objects of its partitions. */
+/**
+ * What an owner (a process that ingests and grades some partitions) needs to make the private objects of its
+ * partitions.
+ */
 export interface PartitionObjectParts<T extends Part> {
   lake: Lake;
   followed: PublishedRecord;
   objects: PartitionObjects<T>;
   log: { id: string; partitions: number };
   /**
-   * @throws PartitionsRevoked when a partition was revoked since the call: its rows may have left the lake while they
-   * were read
+   * @throws PartitionsRevoked when one of the partitions was taken from this process while it worked on them: rows
+   * may have been removed from the lake before they were read
    */
   refuseRevoked: () => void;
 }
 
-/** Compare-and-swap attempts for one object before giving up. An attempt fails when another owner wrote the object. */
+/**
+ * Attempts to replace one object by compare-and-swap. An attempt fails when another owner has written the object
+ * since it was read.
+ */
 const MAX_SWAP_ATTEMPTS = 8;
 
 /**
- * One private object for each partition, `owners/<name>/<partition>`, which the owner of the partition replaces by
- * compare-and-swap. The object's positions never decrease: an owner with lower positions gets {@link OvertakenByOwner}
- * and writes nothing. An object of another log counts as missing.
+ * One private object for each partition, `owners/<name>/<partition>`, which the partition's owner replaces by
+ * compare-and-swap and the publisher reads. The object's positions never decrease: an owner with lower positions gets
+ * {@link OvertakenByOwner} and writes nothing. An object of another log counts as missing.
  */
 export class PartitionObjects<T extends Part> {
   readonly #lastRead = new Map<string, { etag: string; part: T }>();
@@ -56,8 +62,8 @@ export class PartitionObjects<T extends Part> {
   }
 
   /**
-   * Writes our object, unless `mustReplace` returns false for the stored object.
-   * @param mustReplace returns whether our object replaces the stored one; its errors are thrown
+   * Writes an object for a partition, unless `mustReplace` returns false for the stored one.
+   * @param mustReplace returns whether the new object must replace the stored one; its errors are thrown
    * @throws OvertakenByOwner, and errors of the store
    */
   async put(partition: number, part: T, mustReplace: (stored: T) => boolean): Promise<void> {
@@ -95,14 +101,14 @@ export class PartitionObjects<T extends Part> {
   }
 
   /**
-   * Returns the object of each partition. Only objects that changed are read.
+   * Returns the objects of all partitions. Only those that changed since the last call are read from the store.
    * @throws BadPrivateObject if an object is damaged
    */
   async readAll(): Promise<Map<number, T>> {
     const parts = new Map<number, T>();
     for (let partition = 0; partition < this.log.partitions; partition++) {
       const key = this.#keyOf(partition);
-      // The object is read by key, since a listing may lack an object that was written a moment ago.
+      // Each object is looked up by key, since a listing may lack an object that was written a moment ago.
       const head = await this.store.head(key);
       if (!head) continue;
       const lastRead = this.#lastRead.get(key);

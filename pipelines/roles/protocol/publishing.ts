@@ -20,21 +20,22 @@ export interface PublishingParts {
   logger: Logger;
 }
 
-/** The dependencies of archiving besides the publisher: stores, keys and the engine that prints the lines. */
+/** What archiving needs beside the publisher: public store, keys and the engine that prints the lines. */
 export type Filing = Omit<FileArchiveParts, "publisher" | "privateStore" | "log" | "logger">;
 
 export interface TurnReport {
   runs: number;
   cards: number;
-  /** Number of the newest run that was read, null for none. */
+  /** Number of the newest run (result of one grading) that was handled; null for none. */
   run: number | null;
   tree_size: number;
 }
 
 /**
- * The publisher's part of the pipeline, which needs no lake. Owners write runs, tables and evidence files; the
- * publisher takes the runs into the tree and names the files. Several publishers may do this at once, since each
- * generation has one winner.
+ * The publisher's part of the pipeline. Owners (processes that ingest and grade some partitions) write runs (results
+ * of grading), tables and evidence files; the publisher publishes the cards of the runs as leaves of the tree (the
+ * public Merkle log) and names the files. Several publishers may do this at once, since only one of them can create a
+ * publication with a given number.
  */
 export class Publishing {
   readonly #tables: PartitionTables;
@@ -47,17 +48,17 @@ export class Publishing {
     this.#archive = openArchiveParts(parts.privateStore, parts.log);
   }
 
-  /** Recovers the publisher. If the log has no keys document yet, it publishes that as the first leaf. */
+  /** Recovers the publisher's state. If the public log has no keys document yet, publishes it as the first leaf. */
   async start(ring: Keys["ring"]): Promise<void> {
     await this.parts.publisher.start();
     await this.parts.publisher.publishKeys(keysDocument(ring));
   }
 
-  /** Takes every run that waits into the tree, with its corrections and listings. */
+  /** Publishes every run that waits, with its corrections and listings. */
   async takeRuns(): Promise<TurnReport> {
     const { publisher, privateStore, clock, log } = this.parts;
-    // A refusal is written before a later run is taken. If this process dies before that, the next publisher writes the
-    // refusal.
+    // A refusal is written before a later run is published. If this process dies first, the next publisher refuses
+    // the run again and writes the refusal.
     const results = await publisher.takeNewRuns(({ n, reason }) =>
       writeRefusal(privateStore, { v: 1, log: log.id, run: n, reason: reason ?? "", at: rfc3339(clock.now()) }),
     );
@@ -70,7 +71,7 @@ export class Publishing {
   }
 
   /**
-   * Names the newest tables of all owners in the view that serving follows.
+   * Names the newest tables of all owners in the view, the file by which the processes that answer clients find them.
    * @returns number of partitions with a table
    */
   nameTables(): Promise<number> {
@@ -78,22 +79,25 @@ export class Publishing {
   }
 
   /**
-   * Deletes objects that nothing names any more.
+   * Deletes objects of the public store that nothing names any more.
    * @returns number of deleted objects
    */
   async collectGarbage(): Promise<number> {
     return this.parts.publisher.collectGarbage(await listFilesInUse(this.#tables));
   }
 
-  /** Publishes the evidence of each day that all owners have closed, and of records that arrived late. */
+  /**
+   * Publishes the evidence files of each day for which all owners have written theirs, and of records that arrived
+   * late.
+   */
   publishEvidence(): Promise<EvidenceReport> {
     const { publisher, privateStore, logger, log } = this.parts;
     return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
   }
 
   /**
-   * Writes and publishes the archive files of each day that all owners have written down, and of records that arrived
-   * late.
+   * Writes and publishes the archive files of each old day that the lists of all owners cover, and of records that
+   * arrived late.
    */
   publishArchive(filing: Filing): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
@@ -101,7 +105,7 @@ export class Publishing {
   }
 
   /**
-   * Publishes the commitments to the plans of today and tomorrow that observers have drawn.
+   * Publishes the commitments to the plans of today's and tomorrow's calls, as far as observers have drawn them.
    * @returns number of these plans
    */
   async publishPlans(): Promise<number> {

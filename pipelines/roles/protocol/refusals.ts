@@ -3,8 +3,8 @@ import { numberedKey } from "../../../infra/store/numbered.ts";
 import type { Store } from "../../../infra/store/store.ts";
 
 /**
- * The private object with the reason why an owner's run was not taken (`refused/<20-digit n>`, beside `runs/<20-digit
- * n>`).
+ * The private object `refused/<20-digit n>`: the reason why the publisher did not publish run n. A run
+ * (`runs/<20-digit n>`) is the result of one grading by an owner (a process that ingests and grades some partitions).
  */
 const Refusal = z.object({
   v: z.literal(1),
@@ -20,7 +20,7 @@ const MAX_REFUSALS_READ = 100;
 
 const refusalKey = (n: number): string => numberedKey("refused", n);
 
-/** Writes a refusal. Writing it again, as after a crash of the publisher, changes nothing. */
+/** Writes a refusal. If the run has one already, as after a crash of the publisher, nothing is changed. */
 export async function writeRefusal(store: Store, refusal: Refusal): Promise<void> {
   await store.create(refusalKey(refusal.run), Buffer.from(JSON.stringify(Refusal.parse(refusal))));
 }
@@ -46,23 +46,24 @@ export async function readRefusalsAfter(store: Store, after: number): Promise<Pi
 }
 
 /**
- * Most runs of this owner that are remembered because they may still be refused. A publisher takes far fewer runs
- * within hours.
+ * Most runs of this owner that are remembered because they may still be refused. An owner writes far fewer in the
+ * hours that a publisher may need to read them.
  */
 const MAX_RUNS = 1_000;
 const HOUR_MS = 3_600_000;
 const MINUTE_MS = 60_000;
 
 /**
- * Remembers an owner's runs and reads which of them were refused. No other run has the content of a refused run, so
- * everything is graded again: at once after the first refusal. Each further refusal within an hour doubles the wait, up
- * to an hour, since the next run may be refused for an equal reason.
+ * Remembers an owner's runs and reads which of them were refused. The cards in a refused run are in no other run, so
+ * everything is graded again: at once after the first refusal, and after a minute if there was another one within an
+ * hour. Each further refusal in that hour doubles the wait, up to an hour, since the next run may be refused for the
+ * same reason.
  */
 export class Refusals {
   readonly #ownRuns = new Set<number>();
-  /** Number of the newest refusal that was read. */
+  /** Number of the run whose refusal was read last. */
   #newestReadRun = -1;
-  /** Moments of refusals within the last hour, ms. */
+  /** Times at which refusals were read within the last hour, ms. */
   #recentRefusals: number[] = [];
   #gradeAllAt: number | null = null;
 
@@ -96,7 +97,7 @@ export class Refusals {
     return ownRefusals;
   }
 
-  /** Must everything be graded again now? Returns true once for each refusal. */
+  /** Must everything be graded again now? Returns true once after new refusals. */
   mustGradeAll(now: Date): boolean {
     if (this.#gradeAllAt === null || now.getTime() < this.#gradeAllAt) return false;
     this.#gradeAllAt = null;

@@ -4,8 +4,8 @@ import { highestGeneration, readGeneration } from "../../4-publish/generation.ts
 import { CHECKPOINT } from "../../published/objects.ts";
 
 /**
- * Time without a new checkpoint after which another publisher takes over, ms. The active publisher signs a checkpoint
- * every 10 s.
+ * Time without a new checkpoint (signed head of the public log) after which another publisher takes over, ms. The
+ * active publisher signs a checkpoint every 10 s.
  */
 const TAKEOVER_MS = 30_000;
 
@@ -14,30 +14,32 @@ export interface StandbyParts {
   publicStore: Pick<Store, "head">;
   /** Returns ms of a monotonic clock. */
   monotonic: () => number;
-  /** Name of this publisher in its generations. */
+  /** Name by which this publisher is known as the writer of its generations (publications). */
   writer: string;
   /**
-   * Time without a new checkpoint after which this publisher takes over, ms (default 30,000). It is extended up to
-   * twofold, depending on `writer`.
+   * Time without a new checkpoint after which this publisher takes over, ms (default 30,000). It is multiplied by a
+   * number from 1 to 2 that depends on `writer`.
    */
   takeoverMs?: number;
 }
 
 /**
- * Decides for one publisher whether it is active. There is no lock: two publishers may publish at once, since each
- * generation has one winner. Waiting only saves work. A waiting publisher watches the checkpoint, which the active
- * publisher signs again every ten seconds, and measures the checkpoint's age by its own monotonic clock, so clocks of
- * two machines are never compared. An active publisher waits again once it sees a generation of another publisher.
+ * Decides for one of several publishers whether it is active or waits. There is no lock, and two may publish at once
+ * without harm: each publication is a numbered generation, and only one publisher can create the object of a number.
+ * Waiting only saves work. A waiting publisher watches the checkpoint, which the active publisher signs again every
+ * ten seconds, and measures the checkpoint's age by its own monotonic clock, so clocks of two machines are never
+ * compared. An active publisher becomes a waiting one when it sees a generation of another publisher.
  */
 export class Standby {
   isActive = false;
   #lastCheckpoint: { etag: string | null; since: number } | null = null;
-  /** Newest generation that this publisher has seen while it was active. */
+  /** Number of the newest generation that this publisher has seen while it was active. */
   #newestGeneration = -1;
   readonly #takeoverMs: number;
 
   constructor(private readonly parts: StandbyParts) {
-    // The wait depends on the name, so that publishers that became inactive together do not all take over together.
+    // The wait depends on the name, so that several publishers that wait for one checkpoint do not all take over at
+    // the same time.
     const share = createHash("sha256").update(parts.writer).digest()[0]! / 256;
     this.#takeoverMs = (parts.takeoverMs ?? TAKEOVER_MS) * (1 + share);
   }
@@ -53,7 +55,7 @@ export class Standby {
     const now = this.parts.monotonic();
     if (this.#lastCheckpoint === null || this.#lastCheckpoint.etag !== etag)
       this.#lastCheckpoint = { etag, since: now };
-    // If nothing was ever published, all publishers may try, and one wins the first generation.
+    // If nothing was ever published, all publishers may try, and one of them creates the first generation.
     this.isActive = etag === null || now - this.#lastCheckpoint.since >= this.#takeoverMs;
     if (this.isActive) this.#newestGeneration = await highestGeneration(this.parts.privateStore, -1);
     return this.isActive;

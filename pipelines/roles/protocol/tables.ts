@@ -17,8 +17,8 @@ import { LiveTables } from "./live-tables.ts";
 import { PartitionObjects } from "./partition-objects.ts";
 
 /**
- * The private object that names a partition's current files, which are unproven (`owners/volatile/..`,
- * `owners/history/..`).
+ * The private object `owners/volatile/<partition>`, in which a partition's owner names the current files of its
+ * volatile table (one row for each endpoint, with the facts that change more often than its card).
  */
 const LiveTableObject = z.object({
   v: z.literal(2),
@@ -55,10 +55,10 @@ export interface OwnTablesParts {
 }
 
 /**
- * Writes the rows of changed endpoints into the volatile table of each of the owner's partitions. The table of a
- * previous owner stays valid until all rows of the partition are written.
- * @param refuseRevoked throws when a partition was revoked since the call: its rows may have left the lake while they
- * were read
+ * Writes the rows of changed endpoints into the volatile table of each of the owner's partitions. The files of a
+ * partition's previous owner stay in use until all rows are written.
+ * @param refuseRevoked throws when one of the partitions was taken from this process while it worked on them: rows
+ * may have been removed from the lake before they were read
  * @returns number of partitions whose table changed
  */
 export async function writeOwnVolatile(
@@ -68,8 +68,8 @@ export async function writeOwnVolatile(
   refuseRevoked: () => void,
 ): Promise<number> {
   const { ingest, followed, tables, log } = parts;
-  // The positions are read before the rows, so that a table may have more rows than its positions cover, but never
-  // fewer.
+  // The positions are read before the rows, so that a table has the facts of all records below its positions, and
+  // perhaps of some later ones.
   const positions = await ingest.positions();
   await live.writeChanges(await followed.current(), heldPartitions);
   let changedTables = 0;
@@ -88,7 +88,7 @@ export async function writeOwnVolatile(
   return changedTables;
 }
 
-/** Opens the writer of the volatile tables of an owner's partitions, as files of the public store. */
+/** Makes the writer of the volatile tables of an owner's partitions. It writes their files to the public store. */
 export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTablesParts): LiveTables =>
   new LiveTables({
     lake,
@@ -98,7 +98,8 @@ export const openOwnLive = ({ lake, publicStore, clock, log }: OwnTablesParts): 
   });
 
 /**
- * Writes the charts' files of the owner's buckets that changed.
+ * Writes the files of the charts on endpoints' pages, for the buckets (fixed shares of the endpoints) in the owner's
+ * partitions that changed.
  * @param refuseRevoked as in {@link writeOwnVolatile}
  * @returns number of files that were written
  */
@@ -136,7 +137,7 @@ export async function writeOwnHistory(
 
 type MergedParts = Pick<HistoryNames, "files" | "positions">;
 
-/** Merges files and positions of several partitions. */
+/** Merges the files and positions in the objects of several partitions. */
 function mergeParts(
   parts: readonly (readonly [number, { positions: Record<string, number>; files?: Record<string, string> }])[],
 ): MergedParts {
@@ -151,8 +152,9 @@ function mergeParts(
 }
 
 /**
- * Names the newest volatile tables and charts of all partitions in the view that serving follows. The publisher calls
- * it.
+ * Names the newest files of the volatile tables and charts of all partitions in the view, the file by which the
+ * processes that answer clients find them. The publisher calls this function. Returns the number of partitions with a
+ * table.
  */
 export async function nameTables(publisher: Publisher, tables: PartitionTables): Promise<number> {
   const live = [...(await tables.live.readAll())].sort(([a], [b]) => a - b);
@@ -162,7 +164,7 @@ export async function nameTables(publisher: Publisher, tables: PartitionTables):
   return live.length;
 }
 
-/** Returns the keys of the owners' files, also of those that no view names yet. */
+/** Returns the keys of the files that the owners' objects name, also of those that no view names yet. */
 export async function listFilesInUse(tables: PartitionTables): Promise<string[]> {
   const live = [...(await tables.live.readAll()).values()].flatMap(({ keys }) => keys);
   return [...live, ...[...(await tables.history.readAll()).values()].flatMap(({ files }) => Object.values(files))];

@@ -19,15 +19,15 @@ export interface Source {
 
 /** The documents for questions that name no urls. */
 export interface Corpus {
-  /** Description of the corpus for the answer. */
+  /** Description of the corpus, which the brief shows to its reader. */
   readonly says: string;
   /** Returns the documents that may answer a question. @throws Error when they cannot be read now */
   sources(question: string): Promise<readonly Source[]>;
 }
 
-/** Number of characters of one document that a brief uses. */
+/** Most characters of one document that a brief (the answer to a question) uses. */
 const MAX_TEXT_CHARS = 200_000;
-/** Limits of what is extracted for a brief: text, and the headings that are no sentences of it. */
+/** Limits of an extraction for a brief: the text, and its headings, so that they are not quoted as sentences. */
 export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(MAX_TEXT_CHARS), headings: 1_000 };
 
 /** Converts headings to ranges of the text. */
@@ -43,10 +43,13 @@ export interface DocsCorpusOptions {
   clock: Clock;
 }
 
-/** Pages of the corpus that are read for one question. */
+/** Most pages of the documentation that are read for one question. */
 const MAX_PAGES = 6;
 
-/** Returns the pages that hold as many words of the question as a relevant sentence, those with the rarest words first. */
+/**
+ * Returns the names of the pages that contain as many words of the question as a sentence needs to be relevant ({@link
+ * minWordsOf}), those with the rarest words first.
+ */
 function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
   const soughtWords = soughtWordsOf(question);
   const minWords = minWordsOf(soughtWords.length);
@@ -66,8 +69,9 @@ function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<strin
 }
 
 /**
- * Creates a corpus of the service's own documentation, from its pages as they are served, so that citations can be verified
- * by fetching them. A page is extracted at the first question that it may answer, or at the next one if that fails.
+ * Creates a corpus of the service's own documentation, from the pages exactly as they are served, so that a reader can
+ * verify quotations by fetching the pages. A page is extracted for the first question that it may answer; if that
+ * fails, it is extracted again for the next such question.
  */
 export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
   const pages = new Map([...docs].filter(([, { type }]) => type === "html"));
@@ -94,7 +98,7 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
         [...pages].map(([name, { text }]) => [name, new Set(termsOf(text.replaceAll(/<[^>]*>/g, " ")))]),
       );
       const sources: Source[] = [];
-      // One after another, so that clients' documents do not wait for the extractor behind ours.
+      // Pages are extracted one after another, so that documents of clients wait for at most one of them.
       for (const name of pagesFor(question, words)) {
         const source = pendingPages.get(name) ?? readPage(name, pages.get(name)!);
         pendingPages.set(name, source);

@@ -7,9 +7,9 @@ import { type Draft, type Evidence, rankInThread, type Summariser } from "./summ
 const REQUEST_LIMITS = { timeoutMs: 25_000, maxBytes: 256 * 1024 };
 /** Longest answer of a model, tokens. */
 const MAX_TOKENS = 4_000;
-/** Characters of the sources that a model is shown. From longer sources the sentences that rank best are shown. */
+/** Most characters of all sources that a model is shown. Of longer sources, the sentences that rank best are shown. */
 const SHOWN_CHARS = 24_000;
-/** Most claims of the ranking whose sentences are shown then. */
+/** Most claims that are ranked to choose the sentences that the model is shown of longer sources. */
 const MAX_RANKED = 80;
 
 /** Form of the model's answer. Items beyond the limits are cut off; an answer of another form is an error. */
@@ -88,7 +88,7 @@ export function modelSummariser({ url, name, headers }: NonNullable<Config["brie
   };
 }
 
-/** Removes a block of code around JSON, which models write although they are told not to. */
+/** Removes the Markdown code fence around JSON, which models write although the prompt forbids it. */
 const withoutCodeFence = (text: string): string =>
   text
     .trim()

@@ -1,6 +1,9 @@
 import { parseJson } from "../../../pipelines/published/errors.ts";
 
-/** A request to an address that this service's operator set. It may be inside the operator's network, unlike a stranger's. */
+/**
+ * A request to an address that this service's operator set. Unlike an address from a client, it may be inside the
+ * operator's network.
+ */
 export interface OperatorRequest {
   url: string;
   headers: Readonly<Record<string, string>>;
@@ -13,9 +16,9 @@ export interface OperatorRequest {
 }
 
 /**
- * Asks an operator's address for JSON; redirects are not followed.
- * @throws Error for another status than 2xx, an answer that is too long, late or no JSON. Its message names no part of the
- *   address or the headers, which may hold a key.
+ * Requests JSON from an address that the operator set. Redirects are not followed.
+ * @throws Error for another status than 2xx, or an answer that is too long, late or no JSON. The error's message
+ * contains no part of the address or the headers, which may hold a key.
  */
 export async function fetchOperatorJson(request: OperatorRequest): Promise<unknown> {
   const { url, headers, body, timeoutMs, maxBytes, signal } = request;

@@ -1,11 +1,14 @@
 import type { BriefAnswer, BriefQuotation } from "../../schemas/brief.ts";
 
-/** Most characters of a quotation, a claim, a title and an address on the page; the answer has all of them. */
+/** Most characters of each text on the page. The JSON answer has the whole texts. */
 const MAX_CHARS = { quotation: 240, claim: 600, title: 120, url: 300 };
 /** Most quotations of one claim that are shown. */
 const MAX_SHOWN_QUOTATIONS = 3;
 
-/** Escapes a stranger's text for Markdown: it becomes no hidden link, picture, code, heading or element of HTML. */
+/**
+ * Shortens a text of a source to one line and escapes it for Markdown, so that it is shown as text and never as a link,
+ * picture, code, heading or HTML element.
+ */
 const escapeMarkdown = (text: string, maxChars: number): string => {
   const line = text.replaceAll(/[\s\p{Cc}\p{Cf}]+/gu, " ").trim();
   const cut = [...line].length > maxChars ? `${[...line].slice(0, maxChars - 1).join("")}…` : line;
@@ -14,7 +17,7 @@ const escapeMarkdown = (text: string, maxChars: number): string => {
     .replaceAll(/(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu, "\\_")
     .replace(/^(?:[-+=#|]|\d+(?=[.)]))/, "\\$&");
 };
-/** Formats an address as a link; one with a character that could end the link is shown as code. */
+/** Formats an address as a link; if it is long or has a character that could end the link, as code instead. */
 const formatLink = (url: string): string =>
   url.length > MAX_CHARS.url || /[\s<>`\\]/.test(url)
     ? `\`${url.slice(0, MAX_CHARS.url).replaceAll("`", "%60")}\``

@@ -1,7 +1,8 @@
 /**
- * The extractive method: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal relevance (Carbonell and
- * Goldstein, 1998). Sentences that say the same become one claim with several quotations; sentences that say the same with
- * other figures, or one of them with a negation, differ. The result is deterministic.
+ * The extractive method: BM25 over sentences (Robertson and Zaragoza, 2009), with maximal marginal relevance (Carbonell
+ * and Goldstein, 1998). Sentences that state the same become one claim with several quotations. Two sentences about the
+ * same thing are a difference if their figures differ; so are two nearly equal sentences of which one is negated. The
+ * result is deterministic.
  */
 import { type Piece, type RankingText, sentencesOf } from "./sentences.ts";
 import { type SoughtWord, soughtWordsOf, termsOf, wordsOf } from "./terms.ts";
@@ -18,7 +19,7 @@ export interface Difference<Sentence> {
 }
 
 export interface Ranked {
-  /** Best first; the sentences of one claim say the same, the first one best. */
+  /** Best claim first. The sentences of one claim state the same; its best sentence is first. */
   claims: RankedSentence[][];
   differences: Difference<RankedSentence>[];
 }
@@ -37,9 +38,9 @@ const EQUAL_SIMILARITY = 0.6;
 const RELATED_SIMILARITY = 0.2;
 /** Factor for the score of a sentence with a figure when the question asks for one. */
 const FIGURE_FACTOR = 1.5;
-/** Most sentences to select from. */
+/** Most relevant sentences from which the claims are selected. */
 const MAX_CANDIDATES = 200;
-/** Most sentences of all texts together. */
+/** Most sentences that are examined, of all texts together. */
 const MAX_SENTENCES = 40_000;
 /** Most sentences of one claim. */
 const MAX_QUOTATIONS = 4;
@@ -67,9 +68,14 @@ function candidatesOf(texts: readonly RankingText[]): Candidate[] {
   return all;
 }
 
-/** Least share of the question's weight that a relevant sentence has. The rarer a word is in the texts, the more it weighs. */
+/**
+ * A sentence is relevant only if the words of the question that it contains have at least this share of the weight of
+ * all its words. The rarer a word is in the texts, the more it weighs.
+ */
 const MIN_WEIGHT_SHARE = 0.4;
-/** Returns how many of a question's words a relevant sentence has: two fifths, and at least two if there are two. */
+/**
+ * Returns how many of a question's words a relevant sentence must contain: two fifths, and at least two if it has two.
+ */
 export const minWordsOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
 /** Counts how often a sentence has a word of the question, in any of the terms that stand for it. */
@@ -168,8 +174,9 @@ const subjectOf = (text: string): WordSet =>
   );
 
 /**
- * Returns what two sentences differ in, as words for people; null when their words show no contradiction. They differ when
- * they are about the same and have other figures of one unit, or when they are nearly equal and one is negated.
+ * Returns what two sentences differ in, as words for people; null when their words show no contradiction. They differ
+ * when they are about the same thing and have different figures with one unit, or when they are nearly equal and one is
+ * negated.
  */
 export function differenceOf(a: string, b: string): string | null {
   const [ofA, ofB] = [subjectOf(a), subjectOf(b)];
@@ -197,8 +204,7 @@ const figuresIn = (words: WordSet): string =>
     .join(" ");
 
 /**
- * Reports whether two sentences say the same: nearly the same words, the same figures, and a negation in both or
- * neither.
+ * Reports whether two sentences state the same: nearly equal words, equal figures, and a negation in both or neither.
  */
 export const isSameStatement = (a: string, b: string): boolean =>
   isEqualStatement({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
@@ -212,8 +218,8 @@ const isEqualStatement = (a: CountedSentence, b: CountedSentence): boolean =>
 const toRankedSentence = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
 
 /**
- * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that say
- * the same as a selected one are quoted with it, each text once.
+ * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that
+ * state the same as a selected sentence are quoted with it, at most one of each text.
  */
 export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
   const candidates = scoreRelevant(candidatesOf(texts), question);
@@ -242,7 +248,7 @@ export function rank(question: string, texts: readonly RankingText[], most: numb
   return { claims: chosen.map((claim) => claim.map(toRankedSentence)), differences: differencesIn(chosen, candidates) };
 }
 
-/** Differences between selected sentences and candidates of other texts, the best first. */
+/** Returns the differences between selected sentences and candidates of other texts, the best first. */
 function differencesIn(chosen: readonly Candidate[][], candidates: readonly Candidate[]): Difference<RankedSentence>[] {
   const differences: Difference<RankedSentence>[] = [];
   const used = new Set<Candidate>();

@@ -11,7 +11,10 @@ import type { FailuresAnswer } from "../../schemas/trust.ts";
 import { type CardEntry, unpackLeaf } from "../../tables/entry.ts";
 import type { View } from "../../tables/view.ts";
 
-/** The parts that briefs about the record are made from: the answers that every client gets, and leaves of the log. */
+/**
+ * What briefs about the record (what this service has observed of endpoints) are made from: the tables of the newest
+ * view, and the functions behind the public answers.
+ */
 export interface RecordParts {
   view: () => View;
   clock: Clock;
@@ -22,19 +25,22 @@ export interface RecordParts {
   failures(view: View, cap: string, limit: number): Promise<FailuresAnswer>;
 }
 
-/** A document of the record, with its value. */
+/**
+ * A document of the record: an answer of this service, as text and parsed, or a leaf (an entry) of its log, whose
+ * `value` is null.
+ */
 interface RecordDocument<Value> {
   value: Value;
   info: Extract<BriefSource, { read: true }>;
   text: string;
 }
 
-/** Failed calls that are read of one endpoint. */
+/** Most failed calls that are read of one endpoint. */
 const MAX_FAILURES = 5;
 
 /**
- * Reads documents of the record for one brief, each once, and quotes them. Quotations are members as they stand in the
- * document's JSON text.
+ * Reads documents of the record for one brief, each once, and quotes them. A quotation is one member of a JSON object,
+ * name and value, exactly as the document's text contains it.
  */
 export class RecordDocuments {
   readonly #documents = new Map<string, Promise<RecordDocument<unknown>>>();
@@ -51,7 +57,10 @@ export class RecordDocuments {
     return [...this.#cited.values()];
   }
 
-  /** The leaf of a card: the first line of the feed from its position on, which never changes. */
+  /**
+   * Returns the leaf of the log that contains a card (signed grade). The document's address is the feed from this leaf
+   * on, whose first line is the leaf and never changes.
+   */
   leaf({ leaf, packed }: CardEntry): Promise<RecordDocument<null>> {
     const path = `/v1/trust/feed?cursor=${logId(this.view.origin)}:${leaf}`;
     return this.#document(path, `leaf ${leaf} of the log`, "leaf", async () => ({
@@ -60,7 +69,7 @@ export class RecordDocuments {
     }));
   }
 
-  /** The signed answer to a check of an endpoint. */
+  /** Returns the signed answer of GET /v1/check about an endpoint. */
   check(cap: string): Promise<RecordDocument<CheckAnswer>> {
     return this.#document(`/v1/check?url=${cap}`, `check of ${cap}`, "answer", async () => {
       const { bytes } = await this.parts.checks.answer({ url: cap }, this.client);
@@ -69,7 +78,7 @@ export class RecordDocuments {
     });
   }
 
-  /** The answer to a search. */
+  /** Returns the answer of GET /v1/search to a query. */
   search(query: Record<string, string>): Promise<RecordDocument<SearchAnswer>> {
     const path = `/v1/search?${new URLSearchParams(query)}`;
     return this.#document(path, "search of the record", "answer", async () => {
@@ -79,7 +88,7 @@ export class RecordDocuments {
     });
   }
 
-  /** The newest failed paid calls of an endpoint; null where the evidence cannot be read within its limits now. */
+  /** Returns the newest failed paid calls of an endpoint; null if the evidence cannot be read now within its limits. */
   async failures(cap: string): Promise<RecordDocument<FailuresAnswer> | null> {
     try {
       return await this.#document(
@@ -98,8 +107,8 @@ export class RecordDocuments {
   }
 
   /**
-   * Quotes a member of a document, from `after` on.
-   * @throws Error when the document does not contain it, which is a fault of this code
+   * Quotes the first member with this name and value that the document's text contains at offset `after` or later.
+   * @throws Error when the text contains no such member, which is a fault of this code
    */
   quote(document: RecordDocument<unknown>, name: string, value: unknown, after = 0): BriefQuotation {
     const text = `${JSON.stringify(name)}:${JSON.stringify(value)}`;

@@ -12,24 +12,27 @@ import { matchUrl } from "../../tables/match.ts";
 import type { View } from "../../tables/view.ts";
 import { RecordDocuments, type RecordParts } from "./record-documents.ts";
 
-/** The record's answer to a question; without claims the record has no answer. */
+/**
+ * The answer to a question from the record, which is what this service has observed of endpoints. Without claims, the
+ * record does not answer the question.
+ */
 export type RecordAnswer = Pick<BriefAnswer, "claims" | "disagreements" | "not_found"> & {
   sources: readonly BriefSource[];
 };
 
 /** Most endpoints that one brief describes one by one. */
 const MAX_DESCRIBED = 20;
-/** Most of them with one host. */
+/** Most of those endpoints that have the same host. */
 const MAX_PER_HOST = 3;
 /** Most results of a search. */
 const MAX_FOUND = 5;
-/** Most endpoints that took money whose newest such call is read from the evidence. */
+/** Most endpoints that took money without delivering whose newest such call is read from the published evidence. */
 const MAX_THEFTS_READ = 5;
-/** Most endpoints that a question names. */
+/** Most endpoints that are looked up because a question names them. */
 const MAX_NAMED = 3;
 /** Endpoints that are examined between two yields to the event loop. */
 const ENTRIES_PER_TURN = 2_000;
-/** Most cards that are unpacked for one question. */
+/** Most cards (signed grades of endpoints) that are unpacked for one question. */
 const MAX_UNPACKED = 2_000;
 
 /** What a question asks about endpoints, by its words in English and German. The first entry that matches counts. */
@@ -56,47 +59,61 @@ const ASPECTS = [
 ] as const;
 type Aspect = (typeof ASPECTS)[number][0];
 
-/** Words for what the record is about. */
+/** Matches words for what the record is about: sellers and what they sell. */
 const SUBJECT =
   /\b(?:sellers?|endpoints?|apis?|services?|providers?|merchants?|vendors?|tools?|listings?|capabilit\w+|market|anbieter|verkäufer|händler|dienste?|endpunkte?)\b/iu;
 /** Words that show that a question without a word of {@link SUBJECT} is about something that is sold. */
 const TRADE =
   /\b(?:cheapest|fastest|buy|avoid\w*|not (?:pay|trust)|billigste\w*|günstigste\w*|kaufen|meiden|nicht (?:be)?zahlen)\b/iu;
-/** Words with which a question asks for members of a set; one without them, such as "how does a seller fail?", is about a rule. */
+/**
+ * Matches a question that asks for particular endpoints. Other questions, such as "how does a seller fail?", ask how
+ * something works, which the record does not explain.
+ */
 const SELECTS =
   /^\W*(?:please\s+)?(?:which|who|whose|what (?:are|is) the (?:most \w+|\w+est|best|price)|list|show|name|find|where|how many|are there|is there|cheapest|fastest|best|welche\w*|wer|wo|wie viele|gibt es|nenne|what (?:sellers?|endpoints?|apis?|services?|providers?|listings?)|(?:the )?\w+ (?:sellers?|endpoints?))\b/iu;
 const COUNTS = /\b(?:how many|number of|wie viele|anzahl)\b/iu;
+/** Matches a letter in a question: a grade from A to F, or UNRATED. */
 const LETTER =
   /\b(?:letters?|grade[ds]?|rat(?:ed|ing)|note|bewertet mit|an?|with)\s+(?:of\s+)?(?:an?\s+|the letter\s+)?["'“]?([A-DF])\b(?!['’])|\bUNRATED\b/u;
 
-/** Words of questions about the record that are no topic, beside those of {@link readQuestion}. */
+/** Words in questions about the record that name no topic, besides those that {@link readQuestion} leaves out. */
 const NO_TOPIC =
   /^(?:known|record|market|here|there|currently|now|today|many|number|list|name|price|prices|letter|grade|graded|rated|money|took|take|geld|listing|listings|tool|tools|merchant|merchants|vendor|vendors|welche|welcher|anbieter|verkäufer|händler|gibt|es|viele|nenne|alle|haben|mit)$/u;
 
+/** How a question about the record is understood. */
 interface Reading {
   asked: Aspect;
+  /** Whether the question asks for a number of endpoints. */
   counts: boolean;
+  /** The letter (grade) that the question asks for. */
   band: Band | null;
-  /** Endpoints that the question names, and whether it names an address or an id, in the record or not. */
+  /** Endpoints of the record that the question names. */
   named: readonly ListedEntry[];
+  /** Whether the question contains the address or id of an endpoint, which need not be in the record. */
   names: boolean;
-  /** Whether a rule applies; without one a search is tried, which may find nothing. */
+  /**
+   * Whether the words of the question show that it is about the record. If false and the record yields no claim, the
+   * question is left to other sources.
+   */
   ruled: boolean;
 }
 
-/** Returns the name of an endpoint in a claim. */
+/** Returns the text by which claims name an endpoint. */
 const nameOf = ({ listing: { method, url, tool } }: ListedEntry): string =>
   tool === null ? `${method} ${url}` : `${tool} at ${url}`;
 
 /** Returns a network's name, or its id if it has none. */
 const networkName = (id: string): string => Object.entries(NETWORK_NAMES).find(([, one]) => one === id)?.[0] ?? id;
 
-/** An address or an id of an endpoint. */
+/** Matches an address or a capability id, the id of an endpoint. */
 const ADDRESS = /\bhttps?:\/\/\S|\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/iu;
-/** Addresses, and names with a dot or a hyphen. They are not read as words that ask for something. */
+/**
+ * Matches addresses, and names with a dot or a hyphen. They are removed before {@link ASPECTS} is applied, since a name
+ * may contain a word such as "best".
+ */
 const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
 
-/** Returns a token's name in a claim: USDC, or its contract. */
+/** Returns the text by which claims name a token: USDC, or the address of its contract. */
 const assetName = (asset: string, networks: readonly string[]): string =>
   networks.some((id) => USDC[id] === asset.toLowerCase()) ? "USDC" : asset;
 
@@ -166,7 +183,10 @@ export async function askRecord(parts: RecordParts, question: string, client: st
 
 type AnswerParts = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 
-/** Adds claims about named endpoints: letter, price or failed calls, as asked; all of them for a general question. */
+/**
+ * Adds claims about the endpoints that a question names: their letter, price, latency, failed calls or defects,
+ * whichever is asked; all of these but the latency for a general question.
+ */
 async function describeNamed(
   answer: AnswerParts,
   documents: RecordDocuments,
@@ -199,7 +219,10 @@ async function describeNamed(
   }
 }
 
-/** Adds a claim with the sentence that explains an endpoint's card, from its leaf; without a card from the check. */
+/**
+ * Adds a claim with the sentence that explains the grade of an endpoint. It quotes GET /v1/check and, if there is a
+ * card (signed grade), also the leaf of the log (one of its entries) that contains the card.
+ */
 async function describeLetter(
   answer: AnswerParts,
   documents: RecordDocuments,
@@ -210,7 +233,7 @@ async function describeLetter(
   const check = await documents.check(entry.cap);
   const quotations = [documents.quote(check, "url", entry.listing.url)];
   const leaf = card && leafOf(card);
-  // The check says more than the leaf where something was learned since.
+  // The sentence in the check differs from that in the leaf where something was learned since the grade.
   if (leaf?.why !== why) quotations.unshift(documents.quote(check, "why", why));
   if (card && leaf) quotations.unshift(documents.quote(await documents.leaf(card), "why", leaf.why));
   answer.claims.push({ text: `${nameOf(entry)}: ${why}`, quotations });
@@ -258,7 +281,10 @@ async function describeFailures(
 /** Most characters of a search (schemas/search.ts). */
 const MAX_QUERY_CHARS = 200;
 
-/** Adds claims about what a search finds: price, network, order and words are read as by /v1/search. */
+/**
+ * Adds claims about the endpoints that a search finds. Price, network, order and words are read from the question as
+ * GET /v1/search reads them.
+ */
 async function describeFound(answer: AnswerParts, documents: RecordDocuments, question: string): Promise<void> {
   const search = await documents.search({ q: question.slice(0, MAX_QUERY_CHARS), limit: String(MAX_FOUND) });
   const { capabilities, read_as } = search.value;
@@ -291,14 +317,16 @@ async function describeFound(answer: AnswerParts, documents: RecordDocuments, qu
   if (search.value.says !== null) answer.not_found.push(search.value.says);
 }
 
-/** Endpoints of a set, the most certain first, and what they have in common. */
+/** The endpoints that a question asks for, those with the most paid calls first, and what they have in common. */
 interface Members {
   entries: readonly ListedEntry[];
-  /** Follows "n of m listed endpoints". */
+  /** What they have in common; continues a sentence that begins "n of m listed endpoints". */
   says: string;
 }
 
-/** Adds claims about a set of endpoints: their number, then each of the first {@link MAX_DESCRIBED}. */
+/**
+ * Adds claims about the endpoints that a question asks for: their number, then the first {@link MAX_DESCRIBED} of them.
+ */
 async function describeSet(
   answer: AnswerParts,
   documents: RecordDocuments,
@@ -370,8 +398,9 @@ function limitPerHost(entries: readonly ListedEntry[]): ListedEntry[] {
 const countListed = (view: View): number => [...view.entries.values()].filter(isListed).length;
 
 /**
- * Returns the endpoints that hold the topic words of a question; null for all endpoints, when it has no topic words or no
- * endpoint holds them, which is then added to the answer.
+ * Returns the ids of the endpoints whose texts contain the topic words of a question. Returns null for all endpoints:
+ * if the question has no topic words, or if no endpoint contains them, which is then added to `not_found` of the
+ * answer.
  */
 async function endpointsOnTopic(
   answer: AnswerParts,

@@ -27,13 +27,13 @@ const WRAPPED_KINDS: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
 /** A document that was read, or why it could not be. */
 type ReadResult = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
 
-/** What is shared by the documents of one brief. */
+/** What the reading of all documents of one brief shares. */
 interface ReadContext {
   deps: WorkDeps;
   signal: AbortSignal | undefined;
   /** Bytes that may still be extracted. */
   bytesLeft: number;
-  /** Pointer to an address in the request, for errors. */
+  /** Returns the JSON pointer to the i-th address in the request, for errors. */
   pointer: (i: number) => string;
 }
 
@@ -75,7 +75,7 @@ async function readAt(url: string, i: number, reading: ReadContext): Promise<Sou
   };
 }
 
-/** Refuses a document before it is extracted, if it and those before it are more than a brief reads. */
+/** Refuses a document before its extraction, if it and those before it exceed {@link MAX_ALL_BYTES} together. */
 function refuseLarge({ body }: FetchedAnswer, reading: ReadContext, pointer: string): void {
   reading.bytesLeft -= body.length;
   if (reading.bytesLeft >= 0) return;
@@ -127,7 +127,10 @@ const unreadOf = (tried: readonly ReadResult[]): BriefSource[] =>
     return [{ read: false as const, url: one.url, says }];
   });
 
-/** Reads this service's pages, and what a search of the web finds where there is one. @throws Problem unavailable */
+/**
+ * Reads this service's documentation and, if the operator set up a search engine, the pages that it finds.
+ * @throws Problem unavailable
+ */
 async function readPagesAndSearch(question: string, deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
   const { corpus, search } = deps;
   const ownPages = await corpus.sources(question).catch(() => {
@@ -230,7 +233,7 @@ async function briefFromSources(
   return briefOf(question, read.asked_of, content, [...about, ...read.unread], deps);
 }
 
-/** Returns a sentence that names the words of a question that no quotation has; none if there are no such words. */
+/** Returns one sentence that names the words of a question that no quotation contains; an empty list if all occur. */
 function wordsNotQuoted(question: string, quoted: string): string[] {
   const quotedTerms = new Set(soughtWordsOf(quoted).flatMap(({ terms }) => terms));
   const words = soughtWordsOf(question).filter(({ terms }) => !terms.some((term) => quotedTerms.has(term)));

@@ -4,13 +4,13 @@ import { fetchOperatorJson } from "./operator-json.ts";
 
 /** Finds addresses for questions that name none. */
 export interface SearchProvider {
-  /** Description of it for the answer. */
+  /** Description of the search, which the brief shows to its reader. */
   readonly says: string;
-  /** Returns addresses that may answer a question, best first. @throws Error when it cannot be asked */
+  /** Returns addresses of pages that may answer a question, best first. @throws Error when the search fails */
   find(question: string, signal?: AbortSignal): Promise<string[]>;
 }
 
-/** Addresses of one search that are read. */
+/** Most addresses of one search that are read. */
 const MAX_FOUND = 5;
 const REQUEST_LIMITS = { timeoutMs: 10_000, maxBytes: 1024 * 1024 };
 

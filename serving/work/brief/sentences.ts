@@ -1,4 +1,6 @@
-/** Sentences of untrusted texts, by Intl.Segmenter (Unicode Standard Annex 29). What is no prose is left out. */
+/**
+ * Splits untrusted texts into sentences, by Intl.Segmenter (Unicode Standard Annex 29). What is not prose is left out.
+ */
 
 /** A text to select sentences from. */
 export interface RankingText {
@@ -15,7 +17,7 @@ export interface Piece {
   text: string;
 }
 
-/** Length of a sentence in characters; longer and shorter ones are left out. */
+/** Shortest and longest sentence, characters; others are left out. */
 const SENTENCE_CHARS = { min: 20, max: 600 };
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
@@ -32,7 +34,7 @@ function* paragraphsOf({ text, isWrapped }: RankingText): Generator<Piece> {
   }
 }
 
-/** Lines of Markdown and of plain text: a heading, the line under one, an edge of a block of code, indented code. */
+/** Patterns of Markdown: a heading with `#`, an underlined heading, the edge of a code block, and indented code. */
 const HEADING_LINE = /^ {0,3}#{1,6} [^\n]*(?:\n|$)/;
 const UNDERLINED_HEADING = /^[^\n]*\n {0,3}(?:={3,}|-{3,}) *(?:\n|$)/;
 const FENCE = /^ {0,3}(?:```|~~~)/;
@@ -41,11 +43,15 @@ const INDENTED_CODE = /^(?: {4}|\t)/;
 const headingLength = (paragraph: string): number =>
   (HEADING_LINE.exec(paragraph) ?? UNDERLINED_HEADING.exec(paragraph))?.[0].length ?? 0;
 
-/** Yields all sentences of one paragraph, trimmed. A line feed does not end one, as the segmenter would have it. */
+/**
+ * Yields all sentences of one paragraph, trimmed. Line feeds become spaces first, since the segmenter would end a
+ * sentence at each.
+ */
 function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
   for (let from = 0; from < text.length; ) {
     const segments = [...segmenter.segment(text.slice(from, from + WINDOW_CHARS).replaceAll("\n", " "))];
-    // The last one may go on beyond the window; one that fills it is longer than any sentence that is used.
+    // The last segment may go on beyond the window, so the next window begins with it. A segment that fills a whole
+    // window is longer than any sentence that is used, so it is taken as it is.
     const complete = from + WINDOW_CHARS >= text.length || segments.length === 1 ? segments : segments.slice(0, -1);
     for (const { segment, index } of complete) {
       const start = from + index + segment.length - segment.trimStart().length;
@@ -55,7 +61,7 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
   }
 }
 
-/** Beginnings of commands and programs. */
+/** Matches texts that begin like a shell command or a line of a program. */
 const COMMAND =
   /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
 const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;
@@ -67,7 +73,7 @@ export function isCode(text: string): boolean {
   return COMMAND.test(text) || marks / text.length > MAX_CODE_MARKS;
 }
 
-/** Yields the paragraphs of a wrapped text without headings and blocks of code, by the marks of Markdown. */
+/** Yields the paragraphs of a wrapped text without its headings and code blocks, which Markdown's marks show. */
 function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
   let inFence = false;
   for (const { offset, text } of paragraphs) {
@@ -81,8 +87,8 @@ function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
 }
 
 /**
- * Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. Headings, code, rows
- * of tables, scraps and what is too long for a sentence are left out.
+ * Yields the sentences of a text, unchanged, with their offsets. A sentence does not cross paragraphs. Headings, code,
+ * rows of tables, and sentences that are too short or too long are left out.
  */
 export function* sentencesOf(source: RankingText): Generator<Piece> {
   const headings = source.headings ?? [];
@@ -98,12 +104,13 @@ export function* sentencesOf(source: RankingText): Generator<Piece> {
   }
 }
 
-/** Characters before and after a quotation among which its sentences are looked for. */
+/** Number of characters before and after a quotation in which the ends of its sentences are searched for. */
 const CONTEXT_CHARS = 2_000;
 
 /**
- * Widens a quotation to the whole sentences that it stands in, so that nothing that changes its sense is cut off.
- * @returns null when they are longer than a sentence may be, cross a paragraph, or have no beginning or end near it
+ * Widens a quotation to the whole sentences that contain it, so that nothing that changes its sense is cut off.
+ * @returns null when these sentences are longer together than a sentence may be, cross a paragraph, or do not begin and
+ * end within {@link CONTEXT_CHARS} of the quotation
  */
 export function wholeSentences({ text, isWrapped }: RankingText, offset: number, length: number): Piece | null {
   const gap = isWrapped ? "\n\n" : "\n";
@@ -121,12 +128,12 @@ export function wholeSentences({ text, isWrapped }: RankingText, offset: number,
   );
   const [first, last] = [overlapping[0], overlapping.at(-1)];
   if (!first || !last) return null;
-  // A sentence at the edge of what was looked at may begin or end beyond it.
+  // A sentence at the edge of the searched characters may begin or end outside of them.
   if ((first === pieces[0] && from > start) || (last === pieces.at(-1) && to < end)) return null;
   const widened = text.slice(first.offset, last.offset + last.text.length);
   return widened.length > SENTENCE_CHARS.max || widened.includes(gap) ? null : { offset: first.offset, text: widened };
 }
 
-/** Returns the sentences of a quotation, without any of {@link sentencesOf}'s exceptions. */
+/** Returns all sentences of a quotation, also those that {@link sentencesOf} leaves out. */
 export const sentencesIn = (quotation: string): string[] =>
   [...segmentsOf({ offset: 0, text: quotation })].map(({ text }) => text);

@@ -2,27 +2,29 @@ import { BoundedThread } from "../../../infra/bounded-thread.ts";
 import { type Difference, differenceOf, isSameStatement, type Ranked } from "./rank.ts";
 import { type RankingText, sentencesIn, wholeSentences } from "./sentences.ts";
 
-/** A text that a brief may quote. */
+/** A text that a brief (the answer to a question, made of quotations) may quote. */
 export interface Evidence extends RankingText {
   url: string;
 }
 
-/** A quotation of a text of the evidence. */
+/** A quotation from one text of the evidence. */
 export interface Quote {
   /** Index of the text in the evidence. */
   source: number;
   text: string;
-  /** Claimed offset in the text; the text is searched when it is absent or wrong. */
+  /**
+   * Offset at which the quotation is said to begin. If it is absent or wrong, the text is searched for the quotation.
+   */
   offset?: number;
 }
 
-/** A claim, with what it is taken from. */
+/** A claim of a brief, with the quotations that state it. */
 export interface Claim<Quotation = Quote> {
   text: string;
   quotations: readonly Quotation[];
 }
 
-/** Claims and differences of a brief, before or after they are verified. */
+/** Claims and differences (contradictions between two quotations) of a brief, before or after they are verified. */
 export interface Draft<Quotation = Quote> {
   /** Best first; empty when nothing answers the question. */
   claims: readonly Claim<Quotation>[];
@@ -35,7 +37,7 @@ export interface Draft<Quotation = Quote> {
  */
 export interface Summariser {
   readonly name: string;
-  /** Description of the method for the answer. */
+  /** Description of the method, which the brief shows to its reader. */
   readonly says: string;
   /**
    * Returns at most `most` claims that answer the question.
@@ -44,13 +46,14 @@ export interface Summariser {
   summarise(question: string, evidence: readonly Evidence[], most: number, signal: AbortSignal): Promise<Draft>;
 }
 
-/** A quotation of whole sentences, with its offset. */
+/** A quotation that was found in its text and widened to whole sentences, with its offset. */
 export type VerifiedQuote = Required<Quote>;
 
 /** Shortest and longest text that counts as a quotation, characters. */
 const QUOTE_CHARS = { min: 20, max: 600 };
-/** Most quotations of one claim, and differences of one brief. */
+/** Most quotations of one claim. */
 const MAX_QUOTATIONS = 4;
+/** Most differences of one brief. */
 const MAX_DIFFERENCES = 4;
 
 /** Returns a quotation widened to whole sentences, if it occurs verbatim in the text that it names; null otherwise. */
@@ -63,11 +66,14 @@ export function verifyQuote({ source, text, offset }: Quote, evidence: readonly 
   return piece && { source, ...piece };
 }
 
-/** Words without a meaning of their own, which a claim may leave out. */
+/** Words that do not change what a sentence states. They are ignored when a claim is compared with a quotation. */
 const FILLERS = new Set("additionally also furthermore hence however indeed moreover please therefore thus".split(" "));
 const EDGE_PUNCTUATION = /^[,;:.!?"'“”‘’«»()[\]]+|[,;:.!?"'“”‘’«»()[\]]+$/g;
 
-/** Returns the words of a sentence as they are compared: signs beside a figure are part of it, punctuation is not. */
+/**
+ * Returns the words of a sentence in the form in which sentences are compared: in lower case, without punctuation at
+ * their ends and without {@link FILLERS}. Signs beside a figure, such as `%`, stay.
+ */
 const comparableWords = (text: string): string =>
   text
     .normalize("NFC")
@@ -101,10 +107,11 @@ export interface VerifiedDraft extends Draft<VerifiedQuote> {
 }
 
 /**
- * Keeps the claims and differences that the evidence contains: a claim that states sentences of one of its verbatim
- * quotations, in the words of that source, with its other quotations that say the same; and differences between two
- * quotations in which {@link differenceOf} finds one. A claim is kept once.
- * @param most claims of the draft that are looked at
+ * Returns the claims and differences of a draft that the evidence contains. A claim is kept if it states sentences of
+ * one of its verbatim quotations, with the words of that source, and with those of its other quotations that state the
+ * same. A difference is kept if {@link differenceOf} finds one between its two quotations. Of claims with equal text
+ * the first is kept.
+ * @param most number of the draft's claims that are verified; the others are ignored
  */
 export function verifyDraft(
   { claims, differences }: Draft,
@@ -143,9 +150,9 @@ const withoutDuplicates = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] =>
   ...new Map(quotes.map((quote) => [`${quote.source} ${quote.offset}`, quote])).values(),
 ];
 
-/** Ranking two megabytes of text takes a second; the limit is for texts that are made to take longer. */
+/** Limits of one ranking. Two megabytes of text take a second, so only a text made to take long exceeds them. */
 const RANK_LIMITS = { cpuMs: 5_000, urgent: false };
-/** Heap of the thread. */
+/** Largest heap of the ranking thread. */
 const MEMORY = { maxOldGenerationSizeMb: 384 };
 const MAX_WAITING = 50;
 
@@ -155,11 +162,14 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
   maxWaiting: MAX_WAITING,
 });
 
-/** Ranks the sentences of the evidence in a thread of its own. @throws Error when it takes too long or too many wait */
+/**
+ * Ranks the sentences of the evidence in another thread.
+ * @throws Error when it takes too long or too many requests wait
+ */
 export const rankInThread = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
   thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, RANK_LIMITS);
 
-/** Selects sentences of the evidence by BM25. */
+/** Selects sentences of the evidence by BM25, a ranking function for text search. */
 export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25; those that say the same are one claim. Nothing is written that no source says.",

@@ -1,7 +1,7 @@
 /**
- * Terms by which a question and a sentence are compared: words without stop words, stemmed. A German question is also
- * looked for in English, by a small table, by parts of compounds and by spelling: nothing is translated, so a German word
- * outside of these finds German text, names and numbers alone.
+ * Terms by which a question and a sentence are compared: words without stop words, stemmed. Words of a German question
+ * are also searched for in English: by a small table, by the parts of compounds, and by spelling. Any other German word
+ * finds only German text, names and numbers, since nothing is translated.
  */
 
 /** Stop words of English. */
@@ -17,14 +17,14 @@ const GERMAN_STOPWORDS = new Set(
     " ",
   ),
 );
-/** Those of them that show that a question is German, since English texts do not contain them. */
+/** The German stop words that show that a question is German, since English texts do not contain them. */
 const GERMAN_MARKERS = new Set(
   "das dem den der des ein eine einem einen einer für ich ist kann muss nicht oder sind und von wann warum welche welchem welchen welcher welches wer wie wieviel wird wo zum zur darf dürfen über".split(
     " ",
   ),
 );
 
-/** English words for German words of trade, pages and this market, which stand here without their endings. */
+/** English words for German words of trade, web pages and this market. The German words are without their endings. */
 const GERMAN_TO_ENGLISH: Readonly<Record<string, string>> = Object.fromEntries(
   `abo subscription|abonnement subscription|adresse address|angebot offer|anbieter seller provider|anfrage request|angeben state|anspruch claim
   antwort answer response|anwalt lawyer|anzahl number|arbeit work|artikel article item|aufbewahr keep retain store|aufbewahrung retention|auftrag order
@@ -87,12 +87,12 @@ export const termsOf = (text: string): string[] =>
 
 /** A word of a question, with all terms that stand for it. */
 export interface SoughtWord {
-  /** As it was asked. */
+  /** The word of the question, in lower case. */
   word: string;
   terms: readonly string[];
 }
 
-/** Question phrases that ask for a figure; the sentence with the figure need not contain their adjective. */
+/** Phrases that ask for a figure. Their adjective is not searched for: a sentence with the figure may lack it. */
 const FIGURE_PHRASE = /\bhow (?:big|far|fast|high|large|late|long|many|much|often|old|soon)\b/giu;
 
 /** Returns the words that a question looks for, each once. Words of a German question also get English terms. */

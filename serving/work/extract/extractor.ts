@@ -17,23 +17,25 @@ export type DocumentKind = Extracted["kind"];
 /** A document to extract. */
 export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   bytes: Uint8Array;
-  /** Media type as the document is declared. */
+  /** Declared media type of the document, such as the `content-type` of the response that contained it. */
   type?: string | undefined;
   /** Address of the document, the base of relative links. */
   url?: string | null;
+  /** Whether the whole text or only the main text of a web page is extracted. Default: the whole. */
   part?: Extracted["part"];
   /** Accepted formats; others are refused. */
   kinds: readonly Kind[];
-  /** Overrides of the limits. */
+  /** Limits that replace those of the extractor. */
   limits?: Partial<ExtractLimits>;
-  /** The holder whose share of extractions it uses; default: this service. */
+  /** The client whose fair share of extractions is used. Default: this service itself. */
   holder?: Holder;
   signal?: AbortSignal;
 }
 
 /**
- * Thrown for a document that cannot be extracted. `why` is "bound" when it exceeds a limit, which `bound` names;
- * "unreadable" when it is damaged, locked, without text, or crashes the reader; "kind" when its format is not accepted.
+ * Thrown for a document that cannot be extracted. `why` is "bound" when the document exceeds a limit, which `bound`
+ * names; "unreadable" when the document is damaged, locked or without text, or crashes the process that parses it;
+ * "kind" when its format is not accepted.
  */
 export class NotExtracted extends Failure {
   constructor(
@@ -46,8 +48,8 @@ export class NotExtracted extends Failure {
 }
 
 /**
- * Thrown when a document was not extracted for a reason that is not the document's: too many wait, no child could be
- * started, it took long while others waited, or it was aborted.
+ * Thrown when a document was not extracted for a reason that lies outside of the document: too many documents wait, no
+ * child process could be started, the extraction took long while others waited, or the caller aborted it.
  */
 export class ExtractorUnavailable extends Failure {
   constructor(why: string) {
@@ -59,13 +61,13 @@ export class ExtractorUnavailable extends Failure {
 export interface Extractor {
   /** Extracts a document. @throws NotExtracted, ExtractorUnavailable */
   read<Kind extends DocumentKind>(asked: ExtractionRequest<Kind>): Promise<Extracted & { kind: Kind }>;
-  /** Ends all children; waiting documents are refused. */
+  /** Refuses the documents that wait, kills all child processes, and resolves when they have ended. */
   close(): Promise<void>;
 }
 
 export interface ExtractorOptions {
   limits?: Partial<ExtractLimits>;
-  /** Most children at once. */
+  /** Most child processes at once; each extracts one document. */
   atOnce?: number;
   /** Most documents that wait for a child. */
   maxWaiting?: number;
@@ -76,14 +78,17 @@ export interface ExtractorOptions {
 const OWN_FOLDER = fileURLToPath(new URL(".", import.meta.url));
 const CHILD_SCRIPT = fileURLToPath(new URL("./child.mjs", import.meta.url));
 const CLOSED_MODULE = new URL("./closed.mjs", import.meta.url).href;
-/** Folders of packages: in this project in a clone, above it when the project is itself an installed package. */
+/**
+ * The `node_modules` folders with the packages that the child imports: in this project's folder in a clone, above that
+ * folder when the project is itself an installed package.
+ */
 const PACKAGE_FOLDERS = (createRequire(import.meta.url).resolve.paths("unpdf") ?? []).filter(
   (folder) => OWN_FOLDER.startsWith(dirname(folder)) && existsSync(folder),
 );
 
 /**
- * Folders that the child may read: its own code and the packages, also by their real paths if they are links. Each is named
- * once, because Node 20 aborts when a folder is named twice.
+ * Patterns of the paths that the child may read: its own code and the packages, also by their real paths in case their
+ * folders are symbolic links. Each pattern occurs once, because Node 20 aborts when a folder is named twice.
  */
 const READABLE_PATTERNS = [
   ...new Set(
@@ -93,12 +98,18 @@ const READABLE_PATTERNS = [
   ),
 ];
 
-/** The flag of Node's permission model in this version. It forbids writing files and starting processes and threads. */
+/**
+ * Name, in this version of Node, of the flag that turns on the permission model. The model then forbids the child to
+ * write files and to start processes and threads.
+ */
 const PERMISSION_FLAG = process.allowedNodeEnvironmentFlags.has("--permission")
   ? "--permission"
   : "--experimental-permission";
 
-/** Returns the flags of Node for a child that reads untrusted documents. @param heapMib size of its heap, MiB */
+/**
+ * Returns the command-line flags of Node for a child that parses untrusted documents.
+ * @param heapMib largest heap, MiB
+ */
 export const childFlags = (heapMib: number): string[] => [
   PERMISSION_FLAG,
   ...READABLE_PATTERNS.map((pattern) => `--allow-fs-read=${pattern}`),
@@ -109,32 +120,46 @@ export const childFlags = (heapMib: number): string[] => [
   `--import=${CLOSED_MODULE}`,
 ];
 
-/** Seconds by which the kernel's limit exceeds ours. The kernel's limit still applies when this process has died. */
+/**
+ * Seconds by which the kernel's limit of processor time exceeds the limit that this process enforces. The kernel's
+ * limit also stops a child whose parent, this process, has died.
+ */
 const KERNEL_SLACK_S = 2;
 /**
- * A shell script that sets limits of the kernel and executes the child: no core file, no written files, and a number of
- * seconds of processor time. At the soft limit the kernel sends SIGXCPU, at the hard one SIGKILL. The child runs with a low
- * priority, so that payments come before documents.
+ * A shell script that sets limits of the kernel and then executes the child: no core file, no written files, and a
+ * number of seconds of processor time. At the soft limit of time the kernel sends SIGXCPU, at the hard one SIGKILL. The
+ * child gets a low priority, so that payments are handled before documents.
  */
 const LIMITING_SCRIPT =
   'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
-/** Returns a command that runs Node with these arguments under limits of the kernel. @param seconds processor time */
+/**
+ * Returns the program and the arguments that run Node with the arguments `node` under the limits of {@link
+ * LIMITING_SCRIPT}.
+ * @param seconds soft limit of processor time
+ */
 export const withKernelLimits = (seconds: number, node: readonly string[]): [string, string[]] => [
   "/bin/sh",
   ["-c", LIMITING_SCRIPT, "sh", String(seconds), process.execPath, ...node],
 ];
 
 const MEASURE_INTERVAL_MS = 20;
-/** The page size and the clock tick of Linux as /proc counts them (proc(5): USER_HZ is 100 on every platform of Node). */
+/**
+ * Bytes of a memory page, and ms of a clock tick, as /proc of Linux counts memory and processor time (proc(5): USER_HZ
+ * is 100 on every platform of Node).
+ */
 const PAGE_BYTES = 4_096;
 const TICK_MS = 10;
 const MAX_ERROR_BYTES = 16_384;
 
-/** Returns the memory and processor time of a process, or null on systems without /proc, where other limits apply. */
+/**
+ * Returns the resident memory and the processor time of a process; null on systems without /proc, where only the limits
+ * of heap, real time, output and the kernel apply.
+ */
 function measureProcess(pid: number): { rssBytes: number; cpuMs: number } | null {
   try {
-    // The process name may contain anything; the other fields come after its last bracket.
+    // The process's name, in parentheses, may contain anything, so the other fields are read after the last
+    // parenthesis.
     const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     const ticks = Number(fields[11]) + Number(fields[12]);
@@ -147,7 +172,7 @@ function measureProcess(pid: number): { rssBytes: number; cpuMs: number } | null
 const boundFault = (bound: string, says: string): NotExtracted => new NotExtracted("bound", says, bound);
 const formatMib = (bytes: number): string => `${Math.round(bytes / 1024 / 1024)} MiB`;
 
-/** The answer of a child, or why it gave none. */
+/** What a child writes to its standard output: the extracted document, or why it could not be extracted. */
 type ChildAnswer = { ok: true; value: unknown } | { ok: false; why: NotExtracted["why"]; bound?: string; says: string };
 
 /** One child process, which extracts one document. */
@@ -163,10 +188,10 @@ class ExtractionJob {
 
   /** Processor time of the child at the last measurement, ms. */
   cpuMs = 0;
-  /** Whether the limit of real time ended it, which may be due to a busy machine. */
+  /** Whether the child was killed at the limit of real time, which a busy machine may cause. */
   isLate = false;
 
-  /** @param isWanted reports whether others wait for its place */
+  /** @param isWanted returns whether documents of other clients wait for the place of this job */
   constructor(
     private readonly request: ExtractionRequest,
     private readonly limits: ExtractLimits,
@@ -187,7 +212,7 @@ class ExtractionJob {
     this.result = this.#run();
   }
 
-  /** Kills the child. `done` rejects with the first `fault`. */
+  /** Kills the child. `result` then rejects with the fault of the first call. */
   end(fault: Error): void {
     this.#fault ??= fault;
     this.#child.kill("SIGKILL");
@@ -271,13 +296,14 @@ class ExtractionJob {
   }
 }
 
-/** Defaults of the options. */
+/** Defaults of {@link ExtractorOptions}. */
 const DEFAULT_OPTIONS = { atOnce: 2, maxWaiting: 64, waitMs: 15_000 };
-/** How long failed documents are remembered, ms, and how many of them. */
+/** Time for which a failed document is remembered, ms, so that it is refused without another extraction. */
 const FAILURE_MEMORY_MS = 3_600_000;
+/** Most failed documents that are remembered; beyond it, the oldest is forgotten. */
 const MAX_REMEMBERED = 1_000;
 
-/** The failure of a document under a limit of processor time. */
+/** A failed extraction, and the limit of processor time under which it failed. */
 interface FailedRead {
   fault: NotExtracted;
   cpuMs: number;
@@ -307,7 +333,7 @@ class ChildExtractor implements Extractor {
     if (!place) throw new ExtractorUnavailable("too many documents are being read");
     try {
       this.#refuseFailedBefore(documentKey, limits);
-      // The child refuses other kinds.
+      // The child refuses documents of other kinds than `kinds`, so the answer is of one of them.
       return (await this.#readInChild(asked, limits, documentKey, AbortSignal.any(stopSignals))) as Extracted & {
         kind: Kind;
       };
@@ -316,7 +342,10 @@ class ChildExtractor implements Extractor {
     }
   }
 
-  /** Refuses a document that failed before under at least these limits. @throws NotExtracted */
+  /**
+   * Refuses a document that failed within the last hour with at least as much processor time as it would get now.
+   * @throws NotExtracted
+   */
   #refuseFailedBefore(document: string, { cpuMs }: ExtractLimits): void {
     const failedRead = this.#failed.get(document);
     if (!failedRead || failedRead.cpuMs < cpuMs || systemClock.monotonic() - failedRead.failedAtMs > FAILURE_MEMORY_MS)
@@ -324,7 +353,10 @@ class ChildExtractor implements Extractor {
     throw failedRead.fault;
   }
 
-  /** Extracts a document in a child. Failed work is not paid for, so its processor time becomes a debt of its holder. */
+  /**
+   * Extracts a document in a child process. Nobody pays for a failed extraction, so its processor time is counted as a
+   * debt of its holder (the client), which then waits longer for its next places.
+   */
   async #readInChild(
     asked: ExtractionRequest,
     limits: ExtractLimits,
@@ -358,9 +390,9 @@ class ChildExtractor implements Extractor {
 }
 
 /**
- * Creates an extractor of untrusted documents. Each document is parsed in a process of its own, whose memory and
+ * Creates an extractor of untrusted documents. Each document is parsed in a separate process, whose memory and
  * processor time are measured from outside and also bounded by its heap size and the kernel. The process has an empty
- * environment and no network, reads only its own code, starts no process or thread, and its output is bounded. A crash fails
- * only its document.
+ * environment and no network, reads only its own code and packages, starts no process or thread, and its output is
+ * bounded. If it crashes, only its document fails.
  */
 export const createExtractor = (options: ExtractorOptions = {}): Extractor => new ChildExtractor(options);

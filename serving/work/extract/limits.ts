@@ -1,32 +1,38 @@
 const MIB = 1024 * 1024;
 
-/** Limits on the cost of one document and on the size of its answer. Only the third group shortens the answer. */
+/**
+ * Limits on the cost of extracting one document and on the size of the answer. A document that exceeds a limit of the
+ * first two groups is refused; one that exceeds a limit of the third group gets a shortened answer.
+ */
 export const EXTRACT_LIMITS = {
-  /** Enforced from outside by killing the child: processor time, real time, memory and output. */
+  /**
+   * The parent process kills the child (the process that extracts one document) at these limits of processor time, real
+   * time, memory and output.
+   */
   cpuMs: 10_000,
-  /** Processor time after which the child is killed if others wait. */
+  /** Processor time after which the child is killed if documents of other clients wait for its place. */
   sharedCpuMs: 3_000,
   wallMs: 40_000,
   rssBytes: 512 * MIB,
   outputBytes: 8 * MIB,
-  /** Heap of the child, MiB. */
+  /** Largest JavaScript heap of the child, MiB. */
   heapMib: 320,
 
-  /** Enforced by the child: tags and entities of HTML, and the nesting of elements. */
+  /** The child itself enforces these: tags and entities of an HTML document, and the depth of nested elements. */
   markup: 200_000,
   depth: 512,
-  /** Files of an Office document, their bytes once unpacked, tags of its XML, and rows and cells of its sheets. */
+  /** Files in an Office document, their bytes once unpacked, tags of its XML, and rows and cells of its sheets. */
   entries: 5_000,
   unpackedBytes: 128 * MIB,
   xmlTags: 1_000_000,
   sheetRows: 100_000,
   sheetCells: 1_000_000,
-  /** Pages (slides), and objects and pieces of text of a PDF. */
+  /** Pages of a PDF or slides of a presentation; objects and pieces of text in a PDF. */
   pages: 500,
   objects: 200_000,
   items: 400_000,
 
-  /** Size of the answer; more is left out and named in `cut`. */
+  /** Limits on the answer. What exceeds one is left out, and the answer's `cut` names what was shortened. */
   textChars: 1_000_000,
   headings: 1_000,
   links: 2_000,
@@ -34,7 +40,7 @@ export const EXTRACT_LIMITS = {
   tables: 200,
   cells: 50_000,
   cellChars: 600_000,
-  /** Most elements of a page whose main text is searched; a larger page is returned whole. */
+  /** Most elements of an HTML page whose main text is searched for. Of a larger page the whole text is returned. */
   mainElements: 20_000,
 } as const;
 
