@@ -119,12 +119,12 @@ async function* recordGroupsIn(
   );
   const endsText = JSON.stringify(Object.entries(endOffsets).map(([topic, next]) => ({ topic, part, next })));
   const params = { day, files, ends: endsText, known: JSON.stringify(positionsRead) };
-  const yieldAfterFact = createYielder(FACTS_PER_TURN);
+  const pauseEveryFewFacts = createYielder(FACTS_PER_TURN);
   let group: (RecordGroup & { about: string; cap: string }) | null = null;
   for await (const rows of lake.stream<RecordRow>(sql("evidence/records:of_day"), params)) {
     for (const { bucket, about, log_offset, body, ...rest } of rows) {
       // DuckDB returns thousands of rows at once, and the caller makes lines of each, so the loop yields in between.
-      await yieldAfterFact();
+      await pauseEveryFewFacts();
       const fact: Fact = { ...rest, subjectId: about, offset: log_offset, body: JSON.parse(body) };
       if (group && group.bucket === bucket && group.about === about && group.cap === fact.cap) {
         group.facts.push(fact);

@@ -92,8 +92,8 @@ export class MissingObjects {
 
   /**
    * Fetches objects: first indexes, then their shards and all other objects, then the calls that evidence files name.
-   * An error of a leaf itself is thrown.
-   * @throws Unproven for a leaf that names nothing valid; faults of our own
+   * An object that cannot be fetched or proven is added to the missing ones, and the run continues.
+   * @throws errors that neither the object nor the source causes; Unproven when too many objects are missing
    */
   async collect(
     wanted: readonly WantedObject[],

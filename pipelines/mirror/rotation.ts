@@ -14,7 +14,10 @@ import type { MirrorState, NewestLeaves } from "./state.ts";
 /** Most keys documents newer than the mirror's own that one run reads. */
 const MAX_DOCUMENTS_AHEAD = 256;
 
-/** Returns, as verifier keys, the keys of log and witness that a document declares valid at `now`. */
+/**
+ * Returns the log's and the witness's keys of a keys document that are not retired at `now`, as verifier keys. Keys that
+ * become valid later are among them.
+ */
 function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
   const validKeys = (purpose: string) =>
     jwks.keys.flatMap((key) => {

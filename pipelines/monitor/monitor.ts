@@ -173,7 +173,8 @@ export class Monitor {
   }
 
   /**
-   * Replaces a stored note by this one of the same text, if enough witnesses cosigned this one but not the stored one.
+   * Replaces the stored note of the same text by the given note, if enough witnesses cosigned the given one and too few
+   * cosigned the stored one.
    */
   #refreshNote(bytes: Uint8Array): void {
     const { state } = this.parts;

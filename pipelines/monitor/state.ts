@@ -153,7 +153,10 @@ export class MonitorState {
     }
   }
 
-  /** Random name of this file. From a new name a peer learns that this monitor has lost its file and starts again. */
+  /**
+   * Random id, stored in this file when it is created. From another id than before a peer learns that this monitor lost
+   * its file and counts its checkpoints from the first again.
+   */
   get id(): string {
     return this.#queryOne<{ id: string }>("SELECT id FROM monitor")!.id;
   }

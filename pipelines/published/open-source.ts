@@ -55,7 +55,7 @@ const MAX_OBJECT_MS = 1_800_000;
 /** Longest pause that a server may request, ms. */
 const MAX_PAUSE_MS = 60_000;
 /** An answer that was cut after at least this many bytes counts as progress. Then attempts are counted from 1 again. */
-const PROGRESS_BYTES = 64 * 1024;
+const MIN_PROGRESS_BYTES = 64 * 1024;
 
 /** A failure after which the request is tried again: a network error, or a busy server. */
 class RetryableError extends Error {
@@ -108,7 +108,7 @@ export class HttpSource implements Source {
         return await this.#fetchOnce(key, maxBytes, sink);
       } catch (error) {
         if (!(error instanceof RetryableError)) throw error;
-        if (sink.receivedBytes - bytesBefore >= PROGRESS_BYTES) attempt = 0;
+        if (sink.receivedBytes - bytesBefore >= MIN_PROGRESS_BYTES) attempt = 0;
         if (attempt >= tries) throw new SourceDown(this.name, key, `${error.message} (${attempt} tries)`);
         if (clock.monotonic() - startedAtMs > MAX_OBJECT_MS)
           throw new SourceDown(this.name, key, `${error.message} (too slow)`);

@@ -70,8 +70,9 @@ class BoundedReads {
   }
 
   /**
-   * Returns the paid calls of an endpoint in these files, and later facts about its calls; null when reading one of
-   * the files would exceed the limits.
+   * Returns the paid calls of an endpoint in these files, and the facts about its calls in them: what became known
+   * after a call, such as a late settlement. A file that is too long is skipped and noted. Returns null when reading a
+   * file would exceed what is left of this answer's limits.
    */
   async readEndpoint(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
     const parts: { key: string; part: PaidPart }[] = [];

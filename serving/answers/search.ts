@@ -215,8 +215,8 @@ export async function findEndpoints(
   const fits = fitsOf(matched, view.wordIndex.rows);
   const [good, failed] = await groupByFit(view, ranking, fits);
   const hasWholeMatch = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
-  // Of the endpoints without an F, only fits 0 and 1 are listed if one of these endpoints contains every word; else,
-  // if an endpoint with an F does, also the fits that lack little; else all fits.
+  // Which endpoints without an F are listed: if one of them contains every word, those that contain every word (fits 0
+  // and 1). If only an endpoint with an F does, also those that lack words of little weight. Otherwise all.
   const goodFitLimit = hasWholeMatch(good) ? 2 : hasWholeMatch(failed) ? fits.nearLimit : MAX_FITS;
   const failedFitLimit = hasWholeMatch(good) || hasWholeMatch(failed) ? 2 : MAX_FITS;
   function* yieldHits(): Generator<Hit> {

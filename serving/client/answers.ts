@@ -56,7 +56,7 @@ export interface Observed {
   /** Offer of the newest 402; networks are CAIP-2 ids. */
   advertised: { amount: string; asset: string; networks: string[] } | null;
   distinctPrices: number;
-  /** Payment protocols of its 402s, such as x402 and mpp. */
+  /** Payment protocols in the endpoint's 402s, such as x402 and mpp. */
   protocols: string[];
 }
 

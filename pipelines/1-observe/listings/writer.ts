@@ -273,10 +273,11 @@ function firstUnusedAttempt(content: Pick<Draft, "type" | "cap" | "slot">, usedI
 }
 
 /**
- * Makes the record of a listing, or returns the event id of the record that already has this content. Readers drop a
- * second record with one id, so content that was delisted and is listed again gets the next attempt number. After a
- * restart the record shows which ids were used today.
- * @param currentIds event ids of current listings in the record, for sources whose rows are not read
+ * Makes the listing record of a claim, or returns the event id of the current record if that has the same content. An
+ * event id is computed from content and attempt number, and readers drop a second record with the same id. So content
+ * that is listed again after a delisting gets the first attempt number whose id was not used today. After a restart,
+ * the ids used today are read from the log.
+ * @param currentIds event ids of current listings in the log, for sources whose rows are not read
  */
 function createListingDraft(
   claim: ListedClaim,

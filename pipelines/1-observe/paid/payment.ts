@@ -182,10 +182,10 @@ export async function pollSettlement(
 }
 
 /**
- * Checks whether it is our own fault that a payment got no answer and did not settle. The chain's time may be before
- * the time from which our signature is valid. A known wallet pays several calls at once and may be empty by now. A
- * blind wallet (which the seller does not know as ours) pays only one payee, and that payee could empty it by settling
- * late, so its balance is no excuse.
+ * Checks whether a payment that got no answer could not settle through a fault of ours. There are two: the chain's time
+ * is before the time from which our signature is valid, or the wallet holds too little, since it pays several calls at
+ * once. The second is not considered for a blind wallet (one that the seller does not know as ours): it pays only one
+ * payee, which could empty it itself by settling an earlier payment late.
  */
 export async function checkOwnFault(
   rail: Rail,

@@ -7,7 +7,10 @@ export interface Declared {
   method: Method | null;
   tool: string | null;
   description: string | null;
-  /** The class that the seller names; ignored if no checker has this name. */
+  /**
+   * Name of the class of answers (such as prices or companies) that the seller gives. It is not checked here; a name for
+   * which we have no checker is ignored later.
+   */
   className: string | undefined;
   example: Claims["example"];
   /** JSON Schema of the query (an object of strings) or of the body. */

@@ -55,7 +55,7 @@ interface Candidate extends RankedSentence {
   score: number;
 }
 
-function candidatesOf(texts: readonly RankingText[]): Candidate[] {
+function countSentenceWords(texts: readonly RankingText[]): Candidate[] {
   const all: Candidate[] = [];
   for (const [source, text] of texts.entries()) {
     for (const piece of sentencesOf(text)) {
@@ -146,8 +146,8 @@ const UNITS: Readonly<Record<string, string>> = Object.fromEntries(
 const FIGURE = /([$€£])?\s?(\d{1,12}(?:[.,]\d{1,6})*)\s?((?:[%¢€$]|\p{L}+)?)(?:[\s-](\p{L}+))?/gu;
 
 /**
- * Returns the figures of a sentence by their unit, as they are written. A word may stand between figure and unit: `14 full
- * days`.
+ * Returns the figures of a sentence by their unit, without thousands separators and trailing zeros. A word may stand
+ * between figure and unit: `14 full days`.
  */
 function figuresOf(text: string): Map<string, Set<string>> {
   const figures = new Map<string, Set<string>>();
@@ -222,7 +222,7 @@ const toRankedSentence = ({ source, offset, text }: Candidate): RankedSentence =
  * state the same as a selected sentence are quoted with it, at most one of each text.
  */
 export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
-  const candidates = scoreRelevant(candidatesOf(texts), question);
+  const candidates = scoreRelevant(countSentenceWords(texts), question);
   const best = candidates[0]?.score ?? 1;
   const chosen: Candidate[][] = [];
   // Similarity of each candidate to the most similar selected sentence, updated after each selection.
