@@ -52,6 +52,11 @@ beforeAll(async () => {
   const ended = await run.ended;
   expect(ended, ended.stderr).toMatchObject({ code: 0 });
   result = JSON.parse(ended.stdout) as MarketLetters;
+  // For a seller whose letter surprises: how often it was paid, beside the others.
+  for (const { seller, band, samples, why } of result.market) {
+    const paidCalls = /\((\d+) paid calls/.exec(why)?.[1] ?? "no";
+    process.stdout.write(`${seller}: ${band}, ${samples} samples, ${paidCalls} paid calls\n`);
+  }
 }, 1_200_000);
 
 afterAll(async () => {
