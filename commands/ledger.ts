@@ -58,7 +58,7 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
   requireDataFolder(config);
   const ledger = await ledgerOf(config, options.rpc);
   print(options, ledger, linesOf(ledger));
-  const differenceCount = ledger.assets.reduce((all, { differences: found }) => all + (found?.length ?? 0), 0);
+  const differenceCount = ledger.assets.reduce((all, { differences }) => all + (differences?.length ?? 0), 0);
   const unbalancedCount = ledger.assets.filter(({ sum }) => sum !== formatSigned(0n)).length;
   if (differenceCount + unbalancedCount > 0)
     throw new Failure("record", `the chain differs from the books in ${differenceCount} movements`);
@@ -148,7 +148,7 @@ const OWED_TEXT = { refund: "to be refunded to", exposure: "not known yet, at", 
 /** Formats the ledger for people. */
 export function linesOf({ assets }: LedgerReport): string[] {
   if (assets.length === 0) return ["no orders yet"];
-  return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences: found }) => [
+  return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences }) => [
     `${asset} on ${network}: ${orders} orders`,
     ...Object.entries(accounts).map(([name, amount]) => `  ${name.padEnd(20)} ${amount.padStart(16)}`),
     `  ${"together".padEnd(20)} ${sum.padStart(16)}`,
@@ -161,8 +161,8 @@ export function linesOf({ assets }: LedgerReport): string[] {
       const faultText = fault === null ? "" : ` (fault: ${fault})`;
       return `${amount} ${OWED_TEXT[what]} ${who}, ${n} orders${faultText}`;
     }),
-    ...(found === null ? ["the chain was not asked: name a node with --rpc"] : []),
-    ...(found ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
-    ...(found?.length === 0 ? ["every movement in the books is on the chain"] : []),
+    ...(differences === null ? ["the chain was not asked: name a node with --rpc"] : []),
+    ...(differences ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
+    ...(differences?.length === 0 ? ["every movement in the books is on the chain"] : []),
   ]);
 }

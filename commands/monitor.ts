@@ -65,10 +65,9 @@ function openWebhook(url: string, settings: Config, resources: OpenResources): W
  */
 function lockFolder(dir: string, resources: OpenResources): void {
   createPrivateFolder(dir);
-  const keeper = openProcessLock(join(dir, "keeper.sqlite"));
-  resources.closeAtEnd(keeper);
-  if (!keeper.tryAcquire())
-    throw new Failure("busy", `another process keeps ${dir}: stop it first`, { retriable: true });
+  const lock = openProcessLock(join(dir, "keeper.sqlite"));
+  resources.closeAtEnd(lock);
+  if (!lock.tryAcquire()) throw new Failure("busy", `another process keeps ${dir}: stop it first`, { retriable: true });
 }
 
 /** Opens a monitor with the sources and the options of the command line. @throws Failure */
@@ -135,9 +134,9 @@ class Report {
     private readonly nameCount: number,
   ) {}
 
-  printRound({ head, newCheckpoints: kept, foundNames: found, forks, faults, warnings }: RoundResult): void {
+  printRound({ head, newCheckpoints, foundNames, forks, faults, warnings }: RoundResult): void {
     const { options } = this;
-    for (const one of found) print(options, { type: "monitor.found", ...one }, [foundNameLine(one)]);
+    for (const one of foundNames) print(options, { type: "monitor.found", ...one }, [foundNameLine(one)]);
     const problems = [...faults, ...warnings];
     // Faults are compared by the beginning of their message, since times and ages at its end change from round to
     // round.
@@ -150,13 +149,15 @@ class Report {
     if (!options.once && !hasMoved && newProblems.length === 0) return;
     const facts = {
       head,
-      kept,
+      kept: newCheckpoints,
       forks: forks.length,
       faults: faults.map(faultFacts),
       warnings: warnings.map(faultFacts),
     };
     print(options, { type: "monitor.round", ...facts }, [
-      head ? `proven: ${head.size} leaves, root ${head.root} (${kept} new checkpoints)` : "nothing is proven yet",
+      head
+        ? `proven: ${head.size} leaves, root ${head.root} (${newCheckpoints} new checkpoints)`
+        : "nothing is proven yet",
       ...(options.once && this.nameCount === 0 ? ["next: watch names with --cap, --pay-to or --domain"] : []),
     ]);
   }

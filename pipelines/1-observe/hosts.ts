@@ -105,7 +105,7 @@ export class HostShare implements Hosts {
 
   /** Resolves when, for every partition that is assigned now, the log was read up to the moment of the assignment. */
   async waitUntilCaughtUp(): Promise<void> {
-    await Promise.all([...this.#leases.values()].map(({ catchUpDone: done }) => done));
+    await Promise.all([...this.#leases.values()].map(({ catchUpDone }) => catchUpDone));
   }
 
   /**

@@ -259,12 +259,12 @@ export async function* gradeChunks(
   conn: DuckDBConnection | Statements,
   options: GradeOptions,
 ): AsyncGenerator<RunLine[], GradeSummary> {
-  const { now, endpointIds: caps, chunkRows = CHUNK_ROWS } = options;
+  const { now, endpointIds, chunkRows = CHUNK_ROWS } = options;
   const db = "all" in conn ? conn : toStatements(conn);
   const window = toWindow(now);
   const theftBefore = now.getTime() - CHANGE_DELAYS_MS.pendingTheft;
-  if (caps === "all") await db.run(sql("grade/due:every"));
-  else await db.run(sql("grade/due:given"), { caps: JSON.stringify(caps) });
+  if (endpointIds === "all") await db.run(sql("grade/due:every"));
+  else await db.run(sql("grade/due:given"), { caps: JSON.stringify(endpointIds) });
   const parameters = { theft_before: theftBefore, chunk_rows: chunkRows, block_ms: BLOCK_MS };
   await db.run(sql("grade/due:chunks"), { ...window, ...parameters });
   await db.run(sql("grade/digest:printing"));

@@ -49,7 +49,7 @@ export interface Filing {
  */
 export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
   const currentFilings = filings.filter(
-    ({ subject, day, filesBefore: known }) => fold.archive.filesOf(subject, day).length === known,
+    ({ subject, day, filesBefore }) => fold.archive.filesOf(subject, day).length === filesBefore,
   );
   return { groups: currentFilings.map(({ drafts }) => drafts).filter((drafts) => drafts.length > 0) };
 }

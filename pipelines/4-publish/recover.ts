@@ -145,13 +145,13 @@ async function completeGeneration(options: CommitterOptions, generation: Generat
  * of SEGMENT_LEAVES leaves) that is now full. Objects are only created, never replaced, so repeating this, or
  * continuing after another writer died, changes nothing.
  */
-export async function writeTree(store: Store, { live, tiles, bundles, oldSize: from }: Growth): Promise<void> {
+export async function writeTree(store: Store, { live, tiles, bundles, oldSize }: Growth): Promise<void> {
   const writes: (() => Promise<unknown>)[] = tiles.map(
     (tile) => () => putPublic(store, tilePath(tile.level, tile.n, tile.width), tile.bytes),
   );
   for (const { n, entries } of bundles) writes.push(() => writeBundle(store, n, entries));
   await forEachConcurrent(writes, WRITES_AT_ONCE, (write) => write());
-  const [firstSegment, endSegment] = [from, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [
+  const [firstSegment, endSegment] = [oldSize, live.tree.size].map((size) => Math.floor(size / SEGMENT_LEAVES)) as [
     number,
     number,
   ];

@@ -134,10 +134,10 @@ const publishedFactsOf = (published: PublishedCap | undefined): PublishedFacts |
       }
     : null;
 
-const nextFacts = ({ runCard: run, card }: NextCard): CardFacts => ({
+const nextFacts = ({ runCard, card }: NextCard): CardFacts => ({
   card,
-  raw_band: run.raw_band,
-  headline: run.headline,
+  raw_band: runCard.raw_band,
+  headline: runCard.headline,
 });
 
 /** For each partition by its number: {topic: next offset}, up to which the run had read. */
@@ -200,7 +200,7 @@ const clampToHeadline = (rawBand: Band, headline: Band): Band =>
     : rawBand;
 
 async function signDraft(
-  { runCard: run, card, why }: NextCard,
+  { runCard, card, why }: NextCard,
   header: RunHeader,
   line: RunLine,
   positions: Record<string, number>,
@@ -211,8 +211,8 @@ async function signDraft(
   return {
     kind: "grade",
     day: dayOf(new Date(header.now)),
-    raw_band: run.raw_band,
-    headline: run.headline,
+    raw_band: runCard.raw_band,
+    headline: runCard.headline,
     why,
     inputs: { positions, digest: line.inputs_digest, kin: header.kin_sha256 },
     card: signed.object,

@@ -18,7 +18,7 @@ const toPrice = (money: string | null): number | null => (money === null ? null 
 const plannedAt = ({ block, minute }: { block: number; minute: number }): string =>
   rfc3339(new Date(blockStart(block).getTime() + minute * 60_000));
 
-const identityOf = ({ subjectId: of, cap, topic }: Fact) => ({ obs_id: of, capability_id: cap, topic });
+const identityOf = ({ subjectId, cap, topic }: Fact) => ({ obs_id: subjectId, capability_id: cap, topic });
 
 /** Makes the line of a handshake. A handshake is one record and is never amended. */
 function probeSample(fact: Fact): SampleLine {

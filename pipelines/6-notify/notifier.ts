@@ -197,12 +197,12 @@ export class Notifier {
     const room = { notices: MAX_WAITING_ALL - this.#countWaiting() };
     const queuesBehind = [...this.#queues.values()].filter((queue) => isBehind(queue, this.#scannedTo));
     if (queuesBehind.length > 0) {
-      const firstLeaf = Math.min(...queuesBehind.map(({ scannedTo: seen }) => seen));
+      const firstLeaf = Math.min(...queuesBehind.map(({ scannedTo }) => scannedTo));
       await scanLeaves(queuesBehind, reader.leaves(firstLeaf, this.#scannedTo), this.#scannedTo, room);
     }
-    const queues = [...this.#queues.values()].filter(({ scannedTo: seen }) => seen >= this.#scannedTo);
+    const queues = [...this.#queues.values()].filter(({ scannedTo }) => scannedTo >= this.#scannedTo);
     // Leaves before the lowest `scannedTo` of these queues need not be read.
-    const firstLeaf = Math.min(head.size, ...queues.map(({ scannedTo: seen }) => seen));
+    const firstLeaf = Math.min(head.size, ...queues.map(({ scannedTo }) => scannedTo));
     await scanLeaves(queues, reader.leaves(firstLeaf, head.size), head.size, room);
     this.#scannedTo = Math.max(this.#scannedTo, head.size);
   }

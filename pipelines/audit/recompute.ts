@@ -244,11 +244,11 @@ function evaluate(
   const rows = evidence.endpointAsOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, table, now, firstCard.verifier_version ?? FIRST_VERIFIER_VERSION);
   const cards = nextCardsOf(before, { now: firstCard.computed_at }, line, []);
-  const expectedCards = cards.map(({ runCard: run, card, why }) => ({
+  const expectedCards = cards.map(({ runCard, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
-    raw_band: run.raw_band,
-    headline: run.headline,
+    raw_band: runCard.raw_band,
+    headline: runCard.headline,
     why,
     card,
   }));

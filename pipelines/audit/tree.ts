@@ -76,9 +76,9 @@ async function rebuild(
   const fetched = mapConcurrent(BUNDLES_AHEAD, numbers, (n) =>
     fetchAndRepackBundle(fetch, n, Math.min(TILE_WIDTH, size - n * TILE_WIDTH)),
   );
-  for await (const { key, entries, packed, repackedBytes: ours } of fetched) {
+  for await (const { key, entries, packed, repackedBytes } of fetched) {
     bundles.countOk();
-    packing.add("entry bundles", key, packed, ours);
+    packing.add("entry bundles", key, packed, repackedBytes);
     await onEntries(entries);
     if (tree.size - (tree.size % SEGMENT_LEAVES) + SEGMENT_LEAVES <= size) await segment.add(toFeedLines(entries));
     const growth = tree.append(entries.map(leafHash));

@@ -117,11 +117,11 @@ export async function fetchBundle(fetch: FetchObject, n: number, width: number):
 }
 
 /** Unpacks all entries of a bundle. @throws Tampered, which names the object, when it cannot be unpacked */
-export async function unpackEntries({ key, packed, entryCount: holds }: PackedBundle): Promise<Buffer[]> {
+export async function unpackEntries({ key, packed, entryCount }: PackedBundle): Promise<Buffer[]> {
   try {
-    return await unpackBundle(packed, holds);
+    return await unpackBundle(packed, entryCount);
   } catch (error) {
-    if (error instanceof BadBundle) throw new Tampered(key, `${holds} entries`, error.message);
+    if (error instanceof BadBundle) throw new Tampered(key, `${entryCount} entries`, error.message);
     throw error;
   }
 }

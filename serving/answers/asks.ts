@@ -173,10 +173,10 @@ export class Asks {
   }
 
   #dropProbed(): void {
-    const { lastProbeTime: seen, clock } = this.deps;
-    if (!seen || clock.monotonic() < this.#droppedAt + DROP_INTERVAL_MS) return;
+    const { lastProbeTime, clock } = this.deps;
+    if (!lastProbeTime || clock.monotonic() < this.#droppedAt + DROP_INTERVAL_MS) return;
     this.#droppedAt = clock.monotonic();
-    this.#queue.dropProbed(seen);
+    this.#queue.dropProbed(lastProbeTime);
   }
 
   /**

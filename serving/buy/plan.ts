@@ -76,7 +76,7 @@ const RANKING_KEYS: readonly { compare: (a: FittingCandidate, b: FittingCandidat
 
 /** Returns the first key in which two candidates differ. */
 const firstDifferentKey = (a: FittingCandidate, b: FittingCandidate) =>
-  RANKING_KEYS.find(({ compare: by }) => by(a, b) !== 0);
+  RANKING_KEYS.find(({ compare }) => compare(a, b) !== 0);
 
 function rankCandidates(candidates: FittingCandidate[]): Candidate[] {
   const sorted = candidates.sort((a, b) => firstDifferentKey(a, b)?.compare(a, b) ?? 0);

@@ -140,7 +140,7 @@ export async function findKnownAnswer(
 ): Promise<KnownAnswer | null> {
   const input = readInput(call);
   if (!input) return null;
-  const { declared, endpoint, listedClass, hasPassedQuestion: hasPassed } = call;
+  const { declared, endpoint, listedClass, hasPassedQuestion } = call;
   const listedClassName = listedClass === anyClass.name ? undefined : listedClass;
   // Without an example from the seller, the input itself is used as the example. Then it must have only the question's
   // members.
@@ -153,7 +153,7 @@ export async function findKnownAnswer(
   };
   const match = matchClass({ ...endpoint, sellerClaims: null }, declaredWithClass, maps);
   const { checker, variant: variantName, mapping } = match;
-  if (variantName === null || (mapping && !hasPassed)) return null;
+  if (variantName === null || (mapping && !hasPassedQuestion)) return null;
   const variant = checker.variants[variantName]!;
   const fields = mapping
     ? readAskedFields(mapping.input, input)

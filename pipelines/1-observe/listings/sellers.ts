@@ -43,10 +43,10 @@ export class Sellers {
 
   /** Reads one seller's own listing now. */
   readSeller(url: string): Promise<IntakeReport> {
-    const { intake, hostQueue: queue, clock } = this.parts;
+    const { intake, hostQueue, clock } = this.parts;
     const origin = originOf(url);
     this.#lastReadDays.set(origin, dayOf(clock.now()));
-    return queue.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
+    return hostQueue.run(hostOf(origin), () => intake.readSeller(origin, clock, this.#egress), INTAKE);
   }
 
   /**

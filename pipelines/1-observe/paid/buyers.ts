@@ -74,7 +74,7 @@ export class PayeeBuyersReader {
   /** Selects the payees that are due: first those never read, then those read longest ago. */
   async #selectDue(now: number): Promise<Payee[]> {
     const payees = new Map<string, Payee>();
-    for (const { cap, url, network, asset, payTo, lastReadAt: readAt } of await this.memory.payees(
+    for (const { cap, url, network, asset, payTo, lastReadAt } of await this.memory.payees(
       rfc3339Before(now, MAX_PAYMENT_AGE_MS),
     )) {
       if (!this.tools.hosts.owns(hostOf(url))) continue;
@@ -82,10 +82,11 @@ export class PayeeBuyersReader {
       const payee = payees.get(key) ?? { network, asset, payTo, caps: [], lastReadAt: null };
       payees.set(key, payee);
       if (payee.caps.length < MAX_CAPS_PER_PAYEE) payee.caps.push(cap);
-      if (readAt !== null && (payee.lastReadAt === null || readAt > payee.lastReadAt)) payee.lastReadAt = readAt;
+      if (lastReadAt !== null && (payee.lastReadAt === null || lastReadAt > payee.lastReadAt))
+        payee.lastReadAt = lastReadAt;
     }
     const dueBefore = rfc3339Before(now, READ_INTERVAL_MS);
-    const duePayees = [...payees.values()].filter(({ lastReadAt: read }) => read === null || read <= dueBefore);
+    const duePayees = [...payees.values()].filter(({ lastReadAt }) => lastReadAt === null || lastReadAt <= dueBefore);
     return duePayees.sort((a, b) => (a.lastReadAt ?? "").localeCompare(b.lastReadAt ?? ""));
   }
 

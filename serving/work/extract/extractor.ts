@@ -385,7 +385,7 @@ class ChildExtractor implements Extractor {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.allSettled([...this.#jobs].map(({ result: done }) => done));
+    await Promise.allSettled([...this.#jobs].map(({ result }) => result));
   }
 }
 
