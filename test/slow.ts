@@ -7,7 +7,7 @@ export const SLOW = [
   "test/deploy/{action,image,installed,units}.test.ts",
   "test/fixtures/market/world.test.ts",
   "test/flow/bad-input.test.ts",
-  "test/flow/{demo,kill,letters}.test.ts",
+  "test/flow/{kill,letters}.test.ts",
   "test/flow/drawn-letters.test.ts",
   "test/flow/{mainnet,operate-page,selling}.test.ts",
   "test/infra/rails/sender.test.ts",

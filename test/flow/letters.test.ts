@@ -3,6 +3,7 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { PAST_DAYS } from "../../commands/simulated-past.ts";
+import { freePort } from "../../fixtures/chain/local-chain.ts";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
@@ -15,11 +16,17 @@ import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
 
 import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { runs } from "../helpers/programs.ts";
+import { holdDemo } from "./demo-claims.ts";
 import { BEST, DESERVED } from "./deserved.ts";
-import { holdRecord, liveThrough } from "./market-claims.ts";
+import { holdAnswer, holdRecord, liveThrough, serveLived } from "./market-claims.ts";
 
-/** The whole market for all days of the demo: every letter that there is, and none that is better than deserved. */
-const lived = liveThrough(PAST_DAYS);
+/**
+ * The whole market for all days of the demo: every letter that there is, and none that is better than deserved; then the
+ * same folder as a visitor of `npm start` meets it.
+ */
+const port = await freePort();
+const witnessPorts = [await freePort(), await freePort()];
+const lived = liveThrough(PAST_DAYS, `http://127.0.0.1:${port}`);
 const { capOf, ledgerOf } = lived;
 const headlines = (seller: string): GradeLeaf[] =>
   lived.record.leaves.filter(
@@ -139,4 +146,11 @@ test("touchstone audit finds nothing in what the demo published", async () => {
   expect(stdout).toMatch(/^ok {6}cards, recomputed: [1-9]/m);
   expect(stdout).toMatch(/^ok {6}archive files: 56$/m);
   expect(stdout).toMatch(/^proven: /m);
+});
+
+describe("started again", () => {
+  const ports = { TOUCHSTONE_PORT: String(port), TOUCHSTONE_MARKET_WITNESS_PORTS: JSON.stringify(witnessPorts) };
+  holdAnswer(lived, serveLived(lived, { ...ports, TOUCHSTONE_STATUS_PORT: "0" }));
+  const witnesses = witnessPorts.map((at) => `http://127.0.0.1:${at}`);
+  holdDemo(lived, witnesses);
 });

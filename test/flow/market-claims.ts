@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -9,13 +9,12 @@ import { type LedgerLine, readLedger } from "../../fixtures/market/ledger.ts";
 import { matchBulkRecord } from "../../pipelines/2-ingest/validate.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
-import { runStart } from "../helpers/run-start.ts";
+import { runStart, type StartRun } from "../helpers/run-start.ts";
 import { DESERVED } from "./deserved.ts";
-
-const BASE = "http://touchstone.test";
 
 /** The demo as it was lived through for some days, and what is asked of it. */
 export interface Lived {
+  readonly baseUrl: string;
   dir: string;
   began: number;
   result: MarketLetters;
@@ -28,8 +27,9 @@ export interface Lived {
  * `touchstone start --market --once` before the tests of a file, for `days` simulated days.
  * @returns filled once the tests begin
  */
-export function liveThrough(days: number): Lived {
+export function liveThrough(days: number, baseUrl = "http://touchstone.test"): Lived {
   const lived = {
+    baseUrl,
     capOf: (seller) => lived.result.market.find((one) => one.seller === seller)!.capability_id!,
     ledgerOf: (seller) => readLedger(lived.record.world.sellers.find((one) => one.name === seller)!.ledger),
   } as Lived;
@@ -39,12 +39,12 @@ export function liveThrough(days: number): Lived {
     const run = runStart(["--market", "--once", "--json", "--days", String(days)], {
       TOUCHSTONE_DATA_DIR: lived.dir,
       TOUCHSTONE_PORT: "0",
-      TOUCHSTONE_BASE_URL: BASE,
+      TOUCHSTONE_BASE_URL: baseUrl,
     });
     const ended = await run.ended;
     expect(ended, ended.stderr).toMatchObject({ code: 0 });
     lived.result = JSON.parse(ended.stdout) as MarketLetters;
-    lived.record = await readDemo(lived.dir, BASE);
+    lived.record = await readDemo(lived.dir, baseUrl);
   });
   afterAll(() => rm(lived.dir, { recursive: true, force: true }));
   return lived;
@@ -52,7 +52,7 @@ export function liveThrough(days: number): Lived {
 
 /**
  * What holds of the record of any market, however many days of it there are: nobody was paid twice, nothing is missing,
- * every card follows from public files, and an answer verifies without our code. @param least closed days in it
+ * and every card follows from public files. @param least closed days in it
  */
 export function holdRecord(lived: Lived, least: number): void {
   test("real probes are matched by their text, so that few of them are parsed", () => {
@@ -146,47 +146,54 @@ export function holdRecord(lived: Lived, least: number): void {
     const grades = lived.record.leaves.filter((leaf) => leaf.kind === "grade").length;
     // How many belong to the last days, whose evidence is not public yet, depends on the hour.
     expect(lived.record.cards.filter(({ verdict }) => verdict === "ok").length).toBeGreaterThan(2 * least);
-    const cards = await recomputeDemo(lived.dir, BASE);
+    const cards = await recomputeDemo(lived.dir, lived.baseUrl);
     expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
     expect(cards).toHaveLength(grades);
   });
+}
 
-  test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
-    // The same data folder again, live: the past is lived through already.
-    const run = runStart(["--market"], {
+/** The lived demo, started again: it runs in real time from now on. */
+export interface Served {
+  url: string;
+}
+
+/**
+ * `touchstone start --market` on the folder of the lived demo, before the tests of a `describe`, until they have ended.
+ * @returns filled once these tests begin
+ */
+export function serveLived(lived: Lived, env: Record<string, string> = {}): Served {
+  const served = {} as Served;
+  let run: StartRun | undefined;
+  beforeAll(async () => {
+    run = runStart(["--market"], {
       TOUCHSTONE_DATA_DIR: lived.dir,
       TOUCHSTONE_PORT: "0",
-      TOUCHSTONE_BASE_URL: BASE,
+      TOUCHSTONE_BASE_URL: lived.baseUrl,
+      ...env,
     });
-    try {
-      const url = lived.result.market[0]!.url;
-      const at = await run.serving();
-      let answer: Response | undefined;
-      for (let i = 0; i < 2_000 && !answer?.ok; i++) {
-        answer = await fetch(`${at}/readyz`).catch(() => undefined);
-        if (!answer?.ok) await new Promise((done) => setTimeout(done, 100));
-      }
-      const check = await (await fetch(`${at}/v1/check?url=${encodeURIComponent(url)}`)).text();
-      expect(JSON.parse(check)).toMatchObject({ band: lived.result.market[0]!.band, matched: "exact" });
-      await writeFile(join(lived.dir, "answer.json"), check);
-      await writeFile(join(lived.dir, "keys.json"), await (await fetch(`${at}/.well-known/svc-keys.json`)).text());
-      const script = resolve("docs/verify-a-check.mjs");
-      const { stdout } = await promisify(execFile)(process.execPath, [
-        script,
-        join(lived.dir, "answer.json"),
-        join(lived.dir, "keys.json"),
-      ]);
-      expect(stdout).toMatch(/^good/);
-      await writeFile(
-        join(lived.dir, "answer.json"),
-        (await readFile(join(lived.dir, "answer.json"), "utf8")).replace(/"band":"[A-Z]+"/, '"band":"C"'),
-      );
-      await expect(
-        promisify(execFile)(process.execPath, [script, join(lived.dir, "answer.json"), join(lived.dir, "keys.json")]),
-      ).rejects.toThrow();
-    } finally {
-      run.child.kill("SIGTERM");
-      await run.ended;
-    }
+    served.url = await run.serving();
+    const ready = () => fetch(`${served.url}/readyz`).then(({ ok }) => ok);
+    await expect.poll(() => ready().catch(() => false), { timeout: 200_000, interval: 100 }).toBe(true);
+  });
+  afterAll(async () => {
+    run?.child.kill("SIGTERM");
+    await run?.ended;
+  });
+  return served;
+}
+
+/** What holds of an answer of any market: it verifies offline with a script that uses none of our code. */
+export function holdAnswer(lived: Lived, served: Served): void {
+  test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
+    const { url, band } = lived.result.market[0]!;
+    const [answer, keys] = [join(lived.dir, "answer.json"), join(lived.dir, "keys.json")];
+    const check = await (await fetch(`${served.url}/v1/check?url=${encodeURIComponent(url)}`)).text();
+    expect(JSON.parse(check)).toMatchObject({ band, matched: "exact" });
+    await writeFile(answer, check);
+    await writeFile(keys, await (await fetch(`${served.url}/.well-known/svc-keys.json`)).text());
+    const verify = () => promisify(execFile)(process.execPath, [resolve("docs/verify-a-check.mjs"), answer, keys]);
+    expect((await verify()).stdout).toMatch(/^good/);
+    await writeFile(answer, check.replace(/"band":"[A-Z]+"/, '"band":"C"'));
+    await expect(verify()).rejects.toThrow();
   });
 }

@@ -1,6 +1,6 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SELLERS } from "../../fixtures/market/sellers/index.ts";
-import { holdRecord, liveThrough } from "./market-claims.ts";
+import { holdAnswer, holdRecord, liveThrough, serveLived } from "./market-claims.ts";
 
 /** One whole flow from sellers to an audited answer: the market of the demo, of which letters.test.ts lives all days. */
 const DAYS = 3;
@@ -12,3 +12,5 @@ test("has its sellers, and nobody has a letter after so few days", () => {
 });
 
 holdRecord(lived, 2);
+
+describe("started again", () => holdAnswer(lived, serveLived(lived)));
