@@ -6,16 +6,17 @@ import { Failure } from "../infra/errors.ts";
 import { createPrivateFolder } from "../infra/keys/files.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openProcessLock } from "../infra/store/lock.ts";
-import { createLogger } from "../infra/telemetry.ts";
+import { createLogger, createMetrics, type Metrics } from "../infra/telemetry.ts";
 import { parseUrl } from "../infra/url.ts";
 import { Monitor, type RoundResult } from "../pipelines/monitor/monitor.ts";
 import { type FoundName, readNames } from "../pipelines/monitor/names.ts";
 import { Peer } from "../pipelines/monitor/peers.ts";
-import { MonitorState } from "../pipelines/monitor/state.ts";
+import { MonitorState, VERDICTS } from "../pipelines/monitor/state.ts";
 import { Webhook } from "../pipelines/monitor/webhook.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMonitorApp } from "../serving/monitor-app.ts";
+import { openStatus, type Status } from "../serving/status/listener.ts";
 import { EXIT, endInTime, onStopSignal } from "./exit.ts";
 import { print, say } from "./printer.ts";
 import { keysOf } from "./sources.ts";
@@ -182,11 +183,31 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
       if (round.noticesPrinted > 0) throw new Failure("changed", `${round.noticesPrinted} changes`);
       return;
     }
-    await follow(monitor, state, report, options, resources);
+    await follow(dir, monitor, state, report, options, resources);
     if (isForked(state)) throw new Failure("fork", "the log signed two histories");
   } finally {
     await resources.close();
   }
+}
+
+/**
+ * Opens the listener of /health and /metrics at `status.port`, if the settings name a port. A round has to succeed
+ * within `status.patience_s`, or within the time of three rounds if that is longer.
+ */
+function openMonitorStatus(dir: string, config: Config, every: number, metrics: Metrics): Promise<Status> {
+  const patience_s = Math.max(config.status.patience_s, 3 * every);
+  const parts = { role: "monitor", clock: systemClock, metrics, listen: true } as const;
+  return openStatus({ ...config, data_dir: dir, status: { ...config.status, patience_s } }, parts, "round");
+}
+
+/** Sets /health and the metrics after a round. */
+function recordRound({ pulse }: Status, metrics: Metrics, state: MonitorState, { head, faults }: RoundResult): void {
+  if (faults[0]) pulse.failed("round", faults[0]);
+  else pulse.done("round");
+  pulse.setFacts({ head, faults: faults.map(({ code }) => code) });
+  for (const { code } of faults) metrics.count("touchstone_monitor_faults_total", { code: code as "failed" });
+  metrics.gauge("touchstone_monitor_tree_size", head?.size ?? 0);
+  for (const verdict of VERDICTS) metrics.gauge("touchstone_monitor_checkpoints", state.count(verdict), { verdict });
 }
 
 const isForked = (state: Pick<MonitorState, "count">): boolean => state.count("forked") > 0;
@@ -196,27 +217,34 @@ const isForked = (state: Pick<MonitorState, "count">): boolean => state.count("f
  * allows.
  */
 async function follow(
+  dir: string,
   monitor: Monitor,
   state: MonitorState,
   report: Report,
   options: MonitorOptions,
   resources: OpenResources,
 ) {
-  const { host, listen: port, every } = options;
+  const { host, listen: port, every, settings } = options;
   const stop = new AbortController();
+  const metrics = createMetrics("monitor");
   const logger = createLogger("warn");
   const removeHandlers = onStopSignal(() => {
     stop.abort();
     endInTime(logger, () => (isForked(state) ? EXIT.fork : EXIT.ok));
   });
   try {
+    const status = resources.closeAtEnd(await openMonitorStatus(dir, settings(), every, metrics));
+    if (status.url !== null)
+      print(options, { type: "monitor.status", status: status.url }, [`/health and /metrics at ${status.url}`]);
     if (port !== undefined) {
       const app = createMonitorApp(state, () => monitor.origin, logger);
       const { url } = resources.closeAtEnd(await serve({ app, host, port }));
       print(options, { type: "monitor.serving", serving: url }, [`Monitor at ${url}`]);
     }
     while (!stop.signal.aborted) {
-      report.printRound(await monitor.runRound());
+      const round = await monitor.runRound();
+      report.printRound(round);
+      recordRound(status, metrics, state, round);
       // A stop ends the pause early, by an error that is ignored.
       await systemClock.sleep(every * 1_000, stop.signal).catch((error: unknown) => {
         if (!stop.signal.aborted) throw error;

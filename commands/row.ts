@@ -40,7 +40,8 @@ export interface CommandRow {
   /**
    * What the function of the command gets besides arguments and options. `settings` (default): the settings, as first
    * argument. `market`: the settings, and the path of the demo's script as an option. `record`: a function that reads
-   * the settings, as an option; the command calls it only for a record in a bucket. `nothing`: no settings.
+   * the settings, as an option; the command calls it only if it needs them, such as for a record in a bucket.
+   * `nothing`: no settings.
    */
   opens?: "settings" | "market" | "record" | "nothing";
 }

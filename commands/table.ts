@@ -394,7 +394,7 @@ export const COMMANDS = {
     exits: ["port", "record", "unreadable"],
     page: "witness",
     examples: ["witness --name witness.example/w1 --log 'record.example+2f0d1c5e+AX...' --port 8404"],
-    opens: "nothing",
+    opens: "record",
   },
   monitor: {
     args: "<dir> <source...>",

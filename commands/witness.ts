@@ -4,7 +4,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { readRing } from "../infra/keys/keys.ts";
-import { createLogger } from "../infra/telemetry.ts";
+import { createLogger, createMetrics, type Logger, type Metrics } from "../infra/telemetry.ts";
 import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey, type NoteKey } from "../infra/tree/note.ts";
 import { readPolicy } from "../infra/tree/policy.ts";
@@ -13,14 +13,21 @@ import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
 import { type Serving, serve } from "../serving/main.ts";
+import { openStatus } from "../serving/status/listener.ts";
+import type { Pulse } from "../serving/status/pulse.ts";
 import { createWitnessApp } from "../serving/witness-app.ts";
 import { untilStopped } from "./exit.ts";
-import { readNamedFile } from "./files.ts";
+import { readNamedFile, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** Pattern for names of keys: printable, without space and plus (c2sp.org/signed-note). */
 const KEY_NAME = /^[^\s+\p{C}]{1,200}$/u;
+
+/** Pause between two checks that the state can be read, ms. */
+const CHECK_MS = 10_000;
+
+type WitnessOptions = OptionsOf<"witness"> & { settings: () => Config };
 
 /** Returns the verifier keys of the logs that --log and --logs name. @throws Failure `usage`, `unreadable` */
 async function logsOf({ log, logs }: Pick<OptionsOf<"witness">, "log" | "logs">): Promise<NoteKey[]> {
@@ -51,11 +58,13 @@ async function openWitness(
   name: string,
   logs: readonly NoteKey[],
   listenAddress: { host: string; port: number },
+  logger: Logger,
+  metrics?: Metrics,
 ): Promise<OpenWitness> {
   const state = WitnessState.open(dir, name);
   try {
     const witness = new Witness(state, logs, systemClock);
-    const serving = await serve({ app: createWitnessApp(witness, createLogger("warn")), ...listenAddress });
+    const serving = await serve({ app: createWitnessApp(witness, logger, metrics), ...listenAddress });
     const close = () => serving.close().finally(() => state.close());
     return { witness, serving, close };
   } catch (error) {
@@ -64,20 +73,41 @@ async function openWitness(
   }
 }
 
-/** `touchstone witness`: cosigns the checkpoints of other logs until stopped; docs/witness.md. */
-export async function witnessCommand(dir: string, options: OptionsOf<"witness">): Promise<void> {
-  const { name, host, port } = options;
+/** Reads from the state when each log was last cosigned, sets the gauges, and notes for /health whether it worked. */
+async function checkState(witness: Witness, pulse: Pulse, logger: Logger, metrics: Metrics): Promise<void> {
+  const check = async () => {
+    for (const [log, seconds] of witness.lastCosignedSeconds())
+      metrics.gauge("touchstone_log_cosigned_seconds", seconds, { log });
+  };
+  await pulse.during("state", check).catch((error: unknown) => logger.error({ err: error }, "no state can be read"));
+}
+
+/**
+ * `touchstone witness`: cosigns the checkpoints of other logs until stopped; docs/witness.md. /health and /metrics are
+ * at `status.port`, if the settings name one.
+ */
+export async function witnessCommand(dir: string, options: WitnessOptions): Promise<void> {
+  const { name, host, port, settings } = options;
   if (!KEY_NAME.test(name)) throw new Failure("usage", `not the name of a witness: ${name}`);
   if (options.key) return printKey(dir, options);
   const logs = await logsOf(options);
-  const { witness, serving, close } = await openWitness(dir, name, logs, { host, port });
+  const config = { ...settings(), data_dir: dir };
+  const [logger, metrics] = [createLogger("warn"), createMetrics("witness")];
+  const { witness, serving, close } = await openWitness(dir, name, logs, { host, port }, logger, metrics);
   try {
-    const origins = [...new Set(logs.map((one) => one.name))];
-    print(options, { serving: serving.url, vkey: witness.vkey, logs: origins }, [
-      `Witness ${witness.vkey} at ${serving.url}`,
-      ...origins.map((origin) => `log: ${origin}`),
-    ]);
-    await untilStopped();
+    const parts = { role: "witness", clock: systemClock, metrics, listen: true } as const;
+    await withOpen(openStatus(config, parts, "state"), async ({ pulse, url }) => {
+      await checkState(witness, pulse, logger, metrics);
+      const checks = setInterval(() => void checkState(witness, pulse, logger, metrics), CHECK_MS);
+      const origins = [...new Set(logs.map((one) => one.name))];
+      print(options, { serving: serving.url, vkey: witness.vkey, logs: origins, status: url }, [
+        `Witness ${witness.vkey} at ${serving.url}`,
+        ...(url === null ? [] : [`/health and /metrics at ${url}`]),
+        ...origins.map((origin) => `log: ${origin}`),
+      ]);
+      await untilStopped();
+      clearInterval(checks);
+    });
   } finally {
     await close();
   }
@@ -114,7 +144,10 @@ export async function openDemoWitnesses(
   try {
     for (const [i, name] of DEMO_WITNESSES.entries()) {
       const listenAddress = { host: "127.0.0.1", port: market.witness_ports[i]! };
-      openWitnesses.push(await openWitness(join(dir, name), `demo.example/${name}`, [log, ...logs], listenAddress));
+      const logger = createLogger("warn");
+      openWitnesses.push(
+        await openWitness(join(dir, name), `demo.example/${name}`, [log, ...logs], listenAddress, logger),
+      );
     }
   } catch (error) {
     await close();

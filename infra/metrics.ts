@@ -8,7 +8,17 @@
  * The part of a process's work that a metric belongs to. A process starts the counters of the areas in which it works
  * at 0. `role` applies to every process.
  */
-export type Area = "role" | "observe" | "ingest" | "grade" | "publish" | "serve" | "sell" | "replica";
+export type Area =
+  | "role"
+  | "observe"
+  | "ingest"
+  | "grade"
+  | "publish"
+  | "serve"
+  | "sell"
+  | "replica"
+  | "witness"
+  | "monitor";
 
 interface Metric {
   /** What the metric counts or measures, with its unit. */
@@ -26,6 +36,8 @@ const INGESTED_TOPICS = [
   ...["listings", "observations.free", "observations.paid", "observations.mcp", "asks", "corrections"],
 ] as const;
 const ORDER_OBJECT_KINDS = ["request", "answer"] as const;
+/** Answers to a submitted checkpoint (c2sp.org/tlog-witness), and those for a request that is too long or not stored. */
+const ADD_CHECKPOINT_STATUSES = ["200", "400", "403", "404", "409", "413", "422", "503"] as const;
 const TRANSACTION_OUTCOMES = ["sent", "refused", "unknown"] as const;
 
 export const COUNTERS = {
@@ -163,6 +175,16 @@ export const COUNTERS = {
     help: "Checkpoints that were submitted to witnesses that are not ours, by witness and how it ended.",
     of: "publish",
     labels: { witness: null, result: ["cosigned", "late", "down", "refused", "ahead", "garbage", "failed"] },
+  },
+  touchstone_add_checkpoint_requests_total: {
+    help: "Checkpoints of other logs that were submitted to this witness, by the status of its answer.",
+    of: "witness",
+    labels: { status: ADD_CHECKPOINT_STATUSES },
+  },
+  touchstone_monitor_faults_total: {
+    help: "Faults that a monitor's rounds found, by the name of the exit code.",
+    of: "monitor",
+    labels: { code: ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback", "failed", "untold"] },
   },
   touchstone_notices_total: {
     help: "Attempts to deliver notices to the receivers of watchers, by result.",
@@ -336,6 +358,17 @@ export const GAUGES = {
   touchstone_witnesses_missing: {
     help: "Number of witnesses that the newest checkpoint lacks for its quorum.",
     of: "publish",
+  },
+  touchstone_log_cosigned_seconds: {
+    help: "Time when this witness last cosigned a checkpoint of each log, in unix seconds; 0: never.",
+    of: "witness",
+    labels: { log: null },
+  },
+  touchstone_monitor_tree_size: { help: "Number of leaves that this monitor has proven.", of: "monitor" },
+  touchstone_monitor_checkpoints: {
+    help: "Number of checkpoints that this monitor keeps, by its verdict.",
+    of: "monitor",
+    labels: { verdict: ["proven", "unproven", "forked"] },
   },
   touchstone_watchers: { help: "Active watchers.", of: "publish" },
   touchstone_notices_waiting: { help: "Notices that wait for delivery.", of: "publish" },

@@ -9,7 +9,8 @@ import type { Pins } from "../published/trust.ts";
 /**
  * Verdict on a checkpoint: it belongs to the proven tree; nothing is proven yet; or it contradicts another checkpoint.
  */
-export type Verdict = "proven" | "unproven" | "forked";
+export const VERDICTS = ["proven", "unproven", "forked"] as const;
+export type Verdict = (typeof VERDICTS)[number];
 
 /** A checkpoint that the log signed. */
 export interface KeptCheckpoint {

@@ -19,15 +19,22 @@ import {
 import { verifyConsistency } from "../../infra/tree/proof.ts";
 import type { CosignedCheckpoint, WitnessState } from "./state.ts";
 
-/** Answer to a request, with the status codes of c2sp.org/tlog-witness. */
+/**
+ * Answer to a request, with the status codes of c2sp.org/tlog-witness, and 413 and 503 for a request that is too long or
+ * cannot be stored.
+ */
 export interface WitnessAnswer {
-  status: number;
+  status: 200 | 400 | 403 | 404 | 409 | 413 | 422 | 503;
   body: string | Buffer;
   type: string;
 }
 
 const TEXT_TYPE = "text/plain; charset=utf-8";
-const refusalOf = (status: number, says: string): WitnessAnswer => ({ status, body: `${says}\n`, type: TEXT_TYPE });
+const refusalOf = (status: WitnessAnswer["status"], says: string): WitnessAnswer => ({
+  status,
+  body: `${says}\n`,
+  type: TEXT_TYPE,
+});
 
 /** Most logs of one witness. Each log has one row in the state file, and nothing else there grows. */
 const MAX_LOGS = 1_000;
@@ -57,6 +64,11 @@ export class Witness {
   /** The verifier key with which others check this witness's cosignatures. */
   get vkey(): string {
     return formatVkey(this.state.signer, COSIGNATURE);
+  }
+
+  /** Returns, for each log, when this witness last cosigned a checkpoint of it, unix seconds; 0 for never. */
+  lastCosignedSeconds(): [origin: string, seconds: number][] {
+    return [...this.#logs.keys()].map((origin) => [origin, this.state.lastCosigned(origin)?.signedS ?? 0]);
   }
 
   /**

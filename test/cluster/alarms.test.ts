@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { METRICS } from "../../infra/metrics.ts";
-import { COSIGNATURE, formatVkey } from "../../infra/tree/note.ts";
+import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
 import { runs } from "../helpers/programs.ts";
 import { promtool } from "./promtool.ts";
 
@@ -63,6 +63,9 @@ const ENV = {
     },
   ]),
 };
+
+/** Key of a log that submits nothing to the witness. */
+const LOG_KEY = formatVkey({ name: "log.example", publicKey: Buffer.alloc(32, 7) }, ED25519);
 
 /** Starts a role; what it writes is kept, and its status listener is there when this resolves. */
 async function begin(...words: string[]): Promise<Role> {
@@ -146,6 +149,12 @@ describe("one machine", () => {
     ["serve", ["serve", "--json"], "follow"],
     ["observe", ["observe", "--json"], "grade"],
     ["replica", ["serve", "--json", "--from", join(disk, "data/public")], "follow"],
+    ["monitor", ["monitor", join(disk, "monitor"), join(disk, "data/public"), "--json", "--max-age", "0"], "round"],
+    [
+      "witness",
+      ["witness", join(disk, "witness"), "--json", "--port", "0", "--name", "witness.example/w1", "--log", LOG_KEY],
+      "state",
+    ],
   ] as const)(
     "%s over the same data folder",
     async (name, words, first) => {
@@ -153,13 +162,15 @@ describe("one machine", () => {
       await untilHealth(role, ({ works }) => works[first]?.last_done !== null);
       served.set(name, await textAt(role, "/metrics"));
       expect(await role.stop(), role.said).toBe(0);
-      for (const line of role.said.trim().split("\n")) expect(() => JSON.parse(line), line).not.toThrow();
+      // A monitor tells people on stderr which key it trusts from now on.
+      const lines = role.said.split("\n").filter((line) => line && !line.startsWith("trust on first use"));
+      for (const line of lines) expect(() => JSON.parse(line), line).not.toThrow();
     },
     300_000,
   );
 
   test("what each of them serves is what Prometheus asks of metrics, with a help that says something", () => {
-    expect(served.size).toBe(6);
+    expect(served.size).toBe(8);
     for (const [name, text] of served) {
       expect(promtool(["check", "metrics"], text), name).toBe("");
       for (const [, metric, help] of text.matchAll(/^# HELP (\S+) (.*)$/gm)) expect(help, metric).not.toBe(metric);

@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { MarketLetters } from "../../commands/letters.ts";
@@ -172,8 +173,8 @@ export function serveLived(lived: Lived, env: Record<string, string> = {}): Serv
       ...env,
     });
     served.url = await run.serving();
-    const ready = () => fetch(`${served.url}/readyz`).then(({ ok }) => ok);
-    await expect.poll(() => ready().catch(() => false), { timeout: 200_000, interval: 100 }).toBe(true);
+    const isReady = () => fetch(`${served.url}/readyz`).then(({ ok }) => ok);
+    while (!(await isReady().catch(() => false))) await sleep(100);
   });
   afterAll(async () => {
     run?.child.kill("SIGTERM");

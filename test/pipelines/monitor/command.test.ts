@@ -76,7 +76,8 @@ test("two processes that each see one side tell each other, and both end with th
     const words = [join(dir, `side${i}`), sourceDir(sides[i]!), "--listen", `${ports[i]}`, "--every", "1"];
     const trust = ["--log-key", keysOf(sides[0]).log, "--max-age", "0", "--peer", `http://127.0.0.1:${ports[1 - i]}`];
     const argv = [...runs("touchstone.ts"), "monitor", ...words, ...trust];
-    const child = spawn(process.execPath, argv, { cwd: dir, stdio: ["ignore", "pipe", "inherit"] });
+    const env = { ...process.env, TOUCHSTONE_STATUS_PORT: "0" };
+    const child = spawn(process.execPath, argv, { cwd: dir, env, stdio: ["ignore", "pipe", "inherit"] });
     let out = "";
     const found = new Promise<string>((done) =>
       child.stdout.on("data", (chunk) => {
@@ -87,6 +88,17 @@ test("two processes that each see one side tell each other, and both end with th
     return { child, found, end: new Promise<number | null>((done) => child.on("close", done)) };
   });
   for (const { found } of processes) expect(await found).toContain("two roots for 17 leaves");
+  for (const { found } of processes) {
+    const at = /^\/health and \/metrics at (http:\S+)$/m.exec(await found)![1]!;
+    const metrics = async () => (await fetch(`${at}/metrics`)).text();
+    await expect.poll(metrics, { timeout: 60_000 }).toMatch(/^touchstone_monitor_faults_total\{code="fork"\} [3-9]/m);
+    expect(await metrics()).toMatch(/^touchstone_monitor_checkpoints\{verdict="forked"\} 1$/m);
+    const health = await fetch(`${at}/health`);
+    expect([health.status, await health.json()]).toEqual([
+      503,
+      expect.objectContaining({ role: "monitor", ok: false, faults: ["fork"], head: expect.any(Object) }),
+    ]);
+  }
   for (const { child } of processes) child.kill("SIGTERM");
   for (const { end } of processes) expect(await end).toBe(EXIT.fork);
   for (const side of sides) await side.close();
