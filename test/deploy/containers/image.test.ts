@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
+import { ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { buildImage, IMAGE, inspectImage } from "./our-image.ts";
 import { attempt, configure, run } from "./podman.ts";
 import { makeStandIns } from "./stand-ins.ts";
@@ -91,18 +92,13 @@ test("nothing of development and nothing of the machine that built it is in it",
   expect(attempt("podman", ["run", "--rm", "--entrypoint", "npm", IMAGE, "-v"]).status).not.toBe(0);
 });
 
+/** A root that nobody writes, no rights, and no network. */
+const least = [
+  ...["--read-only", "--tmpfs", "/tmp", "--cap-drop", "all", "--security-opt", "no-new-privileges"],
+  ...["--network", "none"],
+];
+
 test("with a root that nobody writes, a named volume and no right at all, keys are made and a turn is done", () => {
-  const least = [
-    "--read-only",
-    "--tmpfs",
-    "/tmp",
-    "--cap-drop",
-    "all",
-    "--security-opt",
-    "no-new-privileges",
-    "--network",
-    "none",
-  ];
   const touchstone = (...words: string[]) =>
     run("podman", ["run", "--rm", ...least, "--volume", "image-test:/data", IMAGE, ...words]);
   expect(touchstone("keygen")).toContain("Made four keys in /data/keys.");
@@ -113,3 +109,16 @@ test("with a root that nobody writes, a named volume and no right at all, keys a
   const none = attempt("podman", ["run", "--rm", ...least, "--read-only-tmpfs=false", IMAGE, "keygen"]);
   expect([none.status, none.stderr]).toEqual([EXIT.keys, expect.stringContaining("touchstone: /data/keys/")]);
 });
+
+test("a witness in it is healthy by the image's own check, though it has no role of the service", async () => {
+  const name = "image-test-witness";
+  const log = formatVkey({ name: "log.example", publicKey: Buffer.alloc(32, 7) }, ED25519);
+  const words = ["witness", "/data/witness", "--name", "witness.example/w1", "--log", log];
+  run("podman", ["run", "--detach", "--name", name, ...least, "--volume", "image-test:/data", IMAGE, ...words]);
+  try {
+    const check = () => attempt("podman", ["healthcheck", "run", name]).status;
+    await expect.poll(check, { timeout: 120_000, interval: 1_000 }).toBe(0);
+  } finally {
+    run("podman", ["rm", "--force", name]);
+  }
+}, 180_000);
