@@ -179,7 +179,7 @@ async function axeFinds(page: Page): Promise<string[]> {
 
 const findings = (page: Page): Promise<Found> => page.evaluate<Found>(IN_PAGE);
 
-describe.skipIf(missing).each(LOOKS)("$scheme, $screen, script allowed: $script", (look) => {
+describe.skipIf(missing).concurrent.each(LOOKS)("$scheme, $screen, script allowed: $script", (look) => {
   test.each(NAMES)("%s", async (name) => {
     const context = await contextOf(look);
     try {
@@ -214,7 +214,7 @@ describe.skipIf(missing).each(LOOKS)("$scheme, $screen, script allowed: $script"
   });
 });
 
-describe.skipIf(missing).each(LOOKS)("a form, $scheme, $screen, script allowed: $script", (look) => {
+describe.skipIf(missing).concurrent.each(LOOKS)("a form, $scheme, $screen, script allowed: $script", (look) => {
   const FORMS = {
     answer: {
       at: PAGES.form,

@@ -8,5 +8,8 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 120_000,
     pool: "forks",
+    // Half of what a test takes are waits for the browser's processes.
+    maxWorkers: 2,
+    maxConcurrency: 2,
   },
 });
