@@ -25,9 +25,6 @@ export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
     report(options, { ...(await lakeIngest.redrive()) }, "touchstone grade --once"),
   );
 
-/** Interval between progress lines when stderr is not a terminal, ms. */
-const PROGRESS_INTERVAL_MS = 10_000;
-
 /**
  * Rebuilds the lake from the segment files, and shows the progress on stderr.
  * @returns the number of rows in the new lake
@@ -36,7 +33,7 @@ export async function rebuildLake(ingest: Pick<Ingest, "rebuild">, { json }: Rol
   const line = new ProgressLine();
   const { rows } = await ingest.rebuild((doneSegments, totalSegments) => {
     const text = `rebuilding the lake: ${doneSegments} of ${totalSegments} segments`;
-    if (!json) line.showAtTimes(text, PROGRESS_INTERVAL_MS, doneSegments >= totalSegments);
+    if (!json) line.show(text, doneSegments >= totalSegments);
   });
   line.end(true);
   return rows;

@@ -20,8 +20,6 @@ import type { OptionsOf } from "./table.ts";
 
 /** Largest number of objects that are fetched at once (--width), to limit the load on the source. */
 const MAX_WIDTH = 64;
-/** Interval between progress lines when stderr is not a terminal, ms. */
-const PROGRESS_INTERVAL_MS = 5_000;
 /** Largest number of missing or repaired objects that are printed; `--json` prints all. */
 const MAX_PRINTED_OBJECTS = 10;
 
@@ -51,7 +49,7 @@ export async function mirror(
         ...{ source, publicStore, stateStore, partsDir, clock: systemClock, say },
         ...{ keys, maxAgeSeconds: maxAge, width, cardSignatures, only, verify },
         onProgress: ({ done, of, what }) =>
-          line.showAtTimes(`mirror: ${done} of ${of} ${what}`, PROGRESS_INTERVAL_MS, line.isOnTerminal && done === of),
+          line.show(`mirror: ${done} of ${of} ${what}`, line.isOnTerminal && done === of),
       };
       try {
         if (everySeconds === undefined) await runOnce(run, printRun);

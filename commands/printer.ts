@@ -63,8 +63,10 @@ const ERASE_LINE = "\r\x1b[K";
 
 /** Shortest time between two updates of a progress line on a terminal, ms. */
 const REDRAW_MS = 50;
+/** Shortest time between two lines of progress where there is no terminal, ms. */
+const LINE_INTERVAL_MS = 10_000;
 
-/** Progress on stderr: one line that is rewritten on a terminal; elsewhere a new line from time to time, or none. */
+/** Progress on stderr: one line that is rewritten on a terminal; elsewhere a new line from time to time. */
 export class ProgressLine {
   readonly #tty = process.stderr.isTTY === true;
   #isLineOpen = false;
@@ -74,24 +76,19 @@ export class ProgressLine {
     return this.#tty;
   }
 
-  show(text: string): void {
-    if (!this.#tty) return;
-    const columns = process.stderr.columns ?? 120;
-    process.stderr.write(ERASE_LINE + redact(toPrintable(text)).slice(0, columns - 1));
-    this.#isLineOpen = true;
-  }
-
   /**
-   * Shows the text as {@link show} does, but at most every 50 ms. Without a terminal it prints a new line, at most one
-   * every `everyMs`.
-   * @param last true for the last text, which is always shown
+   * Shows a text, unless the last one was shown a moment ago: 50 ms on a terminal, 10 s elsewhere.
+   * @param isLast true for the last text, which is always shown
    */
-  showAtTimes(text: string, everyMs: number, last: boolean): void {
+  show(text: string, isLast = false): void {
     const now = systemClock.monotonic();
-    if (now - this.#shownAtMs <= (this.#tty ? REDRAW_MS : everyMs) && !last) return;
+    if (now - this.#shownAtMs <= (this.#tty ? REDRAW_MS : LINE_INTERVAL_MS) && !isLast) return;
     this.#shownAtMs = now;
-    if (this.#tty) this.show(text);
-    else say(text);
+    if (this.#tty) {
+      const columns = process.stderr.columns ?? 120;
+      process.stderr.write(ERASE_LINE + redact(toPrintable(text)).slice(0, columns - 1));
+      this.#isLineOpen = true;
+    } else say(text);
   }
 
   /** Ends the progress line. @param keepsText true: its text stays on the terminal; false: it is erased */

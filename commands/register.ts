@@ -68,7 +68,7 @@ export async function importCommand(
     ...{ source, domains: options.domains, relationships: options.relationships, exceptions: options.exceptions },
     ...{ to: registerPath(config.data_dir), clock: systemClock },
     progress: (text) => {
-      if (!options.json) line.show(`register: ${text}`);
+      if (!options.json) line.show(`register: ${text}`, line.isOnTerminal);
     },
   });
   line.end();

@@ -181,7 +181,7 @@ export class Progress {
     this.#cards += cards;
     if (!this.isShown) return;
     const text = `day ${n} of ${of} (${day}): ${this.#probes} probes, ${this.#paid} payments, ${this.#cards} cards signed`;
-    if (this.#line.isOnTerminal) this.#line.show(`${progressBar(n, of)} ${text}`);
+    if (this.#line.isOnTerminal) this.#line.show(`${progressBar(n, of)} ${text}`, true);
     else if (n % 5 === 0 || n === of) say(text);
   }
 

@@ -211,9 +211,10 @@ async function auditCalls(source: Source, calls: readonly NamedCall[], onProgres
 
 async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {
   const check = new Check("cards, recomputed");
+  let cardCount = 0;
   try {
     const onVerdict = ({ capability_id, leaf, verdict, says, difference }: CardVerdict) => {
-      onProgress(`cards: ${capability_id}`);
+      onProgress(`cards: ${++cardCount}`);
       if (verdict === "ok") check.countOk();
       else if (verdict === "not run") check.countNotRun(says!);
       else if (verdict === "pending") check.countOpen(says ?? "its evidence is not published yet");

@@ -74,6 +74,13 @@ type Step = (dir: string) => Promise<string>;
 const began = performance.now();
 const progress = (text: string): void =>
   void process.stderr.write(`  ${((performance.now() - began) / 1_000).toFixed(0).padStart(5)} s  ${text}\n`);
+let lastProgress = 0;
+/** Of texts that come fast, one in half a minute. */
+const progressAtTimes = (text: string): void => {
+  if (performance.now() - lastProgress < 30_000) return;
+  lastProgress = performance.now();
+  progress(text);
+};
 const logger = createLogger("silent");
 const storesOf = async (dir: string) => ({
   privateStore: await openDirectoryStore(join(dir, "private")),
@@ -144,16 +151,11 @@ const STEPS: Readonly<Record<string, Step>> = {
     const publicStore = await openDirectoryStore(join(dir, "mirror/public"));
     const stateStore = await openDirectoryStore(join(dir, "mirror/state"));
     const stores = { source, publicStore, stateStore, partsDir: join(dir, "mirror/parts") };
-    let told = 0;
     const summary = await mirrorOnce({
       ...stores,
       clock: new FixedClock(PUBLISHED),
       maxAgeSeconds: 0,
-      onProgress: ({ done, of, what }) => {
-        if (performance.now() - told < 30_000) return;
-        told = performance.now();
-        progress(`${done} of ${of} ${what}`);
-      },
+      onProgress: ({ done, of, what }) => progressAtTimes(`${done} of ${of} ${what}`),
     });
     await source.close();
     const files = await server.stop();
@@ -163,7 +165,7 @@ const STEPS: Readonly<Record<string, Step>> = {
   audit: async (dir) => {
     const source = await openSource(join(dir, "mirror/public"), new FixedClock(PUBLISHED));
     const head = (await readCheckpoint(await readDirectoryStore(join(dir, "mirror/public")), TRUST))!;
-    const { findings } = await audit({ source, head, onProgress: progress });
+    const { findings } = await audit({ source, head, onProgress: progressAtTimes });
     await source.close();
     const wrong = findings.filter(({ result }) => result !== "ok");
     for (const { check, checked, open } of findings) progress(`${check}: ${checked} checked, ${open} open`);

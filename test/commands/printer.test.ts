@@ -19,6 +19,7 @@ import * as recompute from "../../commands/recompute.ts";
 import { importLines } from "../../commands/register.ts";
 import { columns, report } from "../../commands/report.ts";
 import { textOf } from "../../commands/wallets.ts";
+import { systemClock } from "../../infra/clock.ts";
 import { warn } from "../../infra/finding.ts";
 import { toPrintable, toPrintableJson } from "../../infra/printable.ts";
 import { program } from "../../touchstone.ts";
@@ -244,13 +245,40 @@ describe("what the printer makes of any text", () => {
     process.stderr.isTTY = true;
     const progress = new ProgressLine();
     process.stderr.isTTY = was;
-    progress.show(HOSTILE);
+    progress.show(HOSTILE, true);
     expect(said.startsWith("\r\u001b[Ka?[31mred")).toBe(true);
     expect(said.slice(4)).not.toMatch(UNSAFE);
     said = "";
     progress.end();
     expect(said).toBe("\r\u001b[K");
   });
+});
+
+test.each([
+  ["a terminal", true, 50],
+  ["a file", false, 10_000],
+] as const)("progress on %s: one text at a time, and the last one always", (_, isTerminal, pauseMs) => {
+  const { isTTY } = process.stderr;
+  const now = vi.spyOn(systemClock, "monotonic").mockReturnValue(0);
+  const shown = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  try {
+    process.stderr.isTTY = isTerminal;
+    const progress = new ProgressLine();
+    const textsAt = (ms: number, ...texts: string[]) => {
+      now.mockReturnValue(ms);
+      shown.mockClear();
+      for (const text of texts) progress.show(text);
+      return shown.mock.calls.map(([text]) => String(text).replace("\r\u001b[K", "").trimEnd());
+    };
+    expect(textsAt(pauseMs, "a")).toEqual([]);
+    expect(textsAt(pauseMs + 1, "b", "c")).toEqual(["b"]);
+    expect(textsAt(2 * pauseMs + 2, "d")).toEqual(["d"]);
+    progress.show("e", true);
+    expect(String(shown.mock.calls.at(-1)![0])).toContain("e");
+  } finally {
+    process.stderr.isTTY = isTTY;
+    vi.restoreAllMocks();
+  }
 });
 
 /** Where something may be written beside the printer, and why. */
