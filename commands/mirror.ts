@@ -1,16 +1,19 @@
 import { rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemClock } from "../infra/clock.ts";
+import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openProcessLock } from "../infra/store/lock.ts";
 import type { Store } from "../infra/store/store.ts";
+import { createMetrics } from "../infra/telemetry.ts";
 import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
 import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
 import { MirrorState } from "../pipelines/mirror/state.ts";
 import { MirrorBusy } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
+import { commandStatusLines, openCommandStatus } from "./command-status.ts";
 import { onStopSignal } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { ProgressLine, print, say } from "./printer.ts";
@@ -31,7 +34,7 @@ const MAX_PRINTED_OBJECTS = 10;
 export async function mirror(
   sourceName: string,
   dir: string,
-  options: OptionsOf<"mirror"> & RecordOptions,
+  options: OptionsOf<"mirror"> & Omit<RecordOptions, "settings"> & { settings: () => Config },
 ): Promise<void> {
   const { width, maxAge, only, cardSignatures = true, verify = false, follow: everySeconds } = options;
   if (verify && everySeconds !== undefined) throw new Failure("usage", "--verify cannot be combined with --follow");
@@ -53,7 +56,7 @@ export async function mirror(
       };
       try {
         if (everySeconds === undefined) await runOnce(run, printRun);
-        else await follow(run, everySeconds, printRun);
+        else await follow(run, everySeconds, { dir: folder, settings: options.settings() }, printRun);
       } finally {
         line.end(true);
       }
@@ -71,17 +74,38 @@ async function runOnce(run: MirrorOptions, printRun: (summary: MirrorSummary, to
   }
 }
 
-async function follow(run: MirrorOptions, everySeconds: number, printRun: (done: MirrorSummary) => void) {
+/** Runs the mirror until stopped. /health and /metrics are at `status.port`, if the settings name one. */
+async function follow(
+  run: MirrorOptions,
+  everySeconds: number,
+  { dir, settings }: { dir: string; settings: Config },
+  printRun: (done: MirrorSummary) => void,
+): Promise<void> {
   const stop = new AbortController();
-  const removeHandlers = onStopSignal(() => stop.abort());
-  try {
-    await followMirror({
-      ...{ ...run, everySeconds, signal: stop.signal, onSnapshot: (done) => printRun(done) },
-      onFault: (error, pause) => say(`${error.message}; the copy stays as it was; next try in ${pause} s`),
-    });
-  } finally {
-    removeHandlers();
-  }
+  const metrics = createMetrics("mirror");
+  const work = { role: "mirror", work: "mirror", pauseSeconds: everySeconds, dir } as const;
+  await withOpen(openCommandStatus(settings, work, metrics), async (status) => {
+    const { pulse } = status;
+    for (const line of commandStatusLines(status)) say(line);
+    const removeHandlers = onStopSignal(() => stop.abort());
+    try {
+      await followMirror({
+        ...{ ...run, everySeconds, signal: stop.signal, onSnapshot: (done) => printRun(done) },
+        onRun: ({ tree_size, missing }) => {
+          pulse.done("mirror");
+          metrics.gauge("touchstone_mirror_tree_size", tree_size);
+          metrics.gauge("touchstone_mirror_missing_objects", missing.length);
+        },
+        onFault: (error, pause) => {
+          pulse.failed("mirror", error);
+          metrics.count("touchstone_mirror_faults_total", { code: error instanceof Failure ? error.code : "failed" });
+          say(`${error.message}; the copy stays as it was; next try in ${pause} s`);
+        },
+      });
+    } finally {
+      removeHandlers();
+    }
+  });
 }
 
 /** Formats what a run with --verify repaired; no line if the run did not verify. */

@@ -16,7 +16,8 @@ import { Webhook } from "../pipelines/monitor/webhook.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { serve } from "../serving/main.ts";
 import { createMonitorApp } from "../serving/monitor-app.ts";
-import { openStatus, type Status } from "../serving/status/listener.ts";
+import type { Status } from "../serving/status/listener.ts";
+import { commandStatusLines, openCommandStatus } from "./command-status.ts";
 import { EXIT, endInTime, onStopSignal } from "./exit.ts";
 import { print, say } from "./printer.ts";
 import { keysOf } from "./sources.ts";
@@ -190,22 +191,12 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
   }
 }
 
-/**
- * Opens the listener of /health and /metrics at `status.port`, if the settings name a port. A round has to succeed
- * within `status.patience_s`, or within the time of three rounds if that is longer.
- */
-function openMonitorStatus(dir: string, config: Config, every: number, metrics: Metrics): Promise<Status> {
-  const patience_s = Math.max(config.status.patience_s, 3 * every);
-  const parts = { role: "monitor", clock: systemClock, metrics, listen: true } as const;
-  return openStatus({ ...config, data_dir: dir, status: { ...config.status, patience_s } }, parts, "round");
-}
-
 /** Sets /health and the metrics after a round. */
 function recordRound({ pulse }: Status, metrics: Metrics, state: MonitorState, { head, faults }: RoundResult): void {
   if (faults[0]) pulse.failed("round", faults[0]);
   else pulse.done("round");
   pulse.setFacts({ head, faults: faults.map(({ code }) => code) });
-  for (const { code } of faults) metrics.count("touchstone_monitor_faults_total", { code: code as "failed" });
+  for (const { code } of faults) metrics.count("touchstone_monitor_faults_total", { code });
   metrics.gauge("touchstone_monitor_tree_size", head?.size ?? 0);
   for (const verdict of VERDICTS) metrics.gauge("touchstone_monitor_checkpoints", state.count(verdict), { verdict });
 }
@@ -233,9 +224,9 @@ async function follow(
     endInTime(logger, () => (isForked(state) ? EXIT.fork : EXIT.ok));
   });
   try {
-    const status = resources.closeAtEnd(await openMonitorStatus(dir, settings(), every, metrics));
-    if (status.url !== null)
-      print(options, { type: "monitor.status", status: status.url }, [`/health and /metrics at ${status.url}`]);
+    const work = { role: "monitor", work: "round", pauseSeconds: every, dir } as const;
+    const status = resources.closeAtEnd(await openCommandStatus(settings(), work, metrics));
+    if (status.url !== null) print(options, { type: "monitor.status", status: status.url }, commandStatusLines(status));
     if (port !== undefined) {
       const app = createMonitorApp(state, () => monitor.origin, logger);
       const { url } = resources.closeAtEnd(await serve({ app, host, port }));

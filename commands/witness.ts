@@ -13,9 +13,9 @@ import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { WitnessState } from "../pipelines/witness/state.ts";
 import { Witness } from "../pipelines/witness/witness.ts";
 import { type Serving, serve } from "../serving/main.ts";
-import { openStatus } from "../serving/status/listener.ts";
 import type { Pulse } from "../serving/status/pulse.ts";
 import { createWitnessApp } from "../serving/witness-app.ts";
+import { commandStatusLines, openCommandStatus } from "./command-status.ts";
 import { untilStopped } from "./exit.ts";
 import { readNamedFile, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
@@ -91,18 +91,19 @@ export async function witnessCommand(dir: string, options: WitnessOptions): Prom
   if (!KEY_NAME.test(name)) throw new Failure("usage", `not the name of a witness: ${name}`);
   if (options.key) return printKey(dir, options);
   const logs = await logsOf(options);
-  const config = { ...settings(), data_dir: dir };
+  const config = settings();
   const [logger, metrics] = [createLogger("warn"), createMetrics("witness")];
   const { witness, serving, close } = await openWitness(dir, name, logs, { host, port }, logger, metrics);
   try {
-    const parts = { role: "witness", clock: systemClock, metrics, listen: true } as const;
-    await withOpen(openStatus(config, parts, "state"), async ({ pulse, url }) => {
+    const work = { role: "witness", work: "state", pauseSeconds: CHECK_MS / 1_000, dir } as const;
+    await withOpen(openCommandStatus(config, work, metrics), async (status) => {
+      const { pulse, url } = status;
       await checkState(witness, pulse, logger, metrics);
       const checks = setInterval(() => void checkState(witness, pulse, logger, metrics), CHECK_MS);
       const origins = [...new Set(logs.map((one) => one.name))];
       print(options, { serving: serving.url, vkey: witness.vkey, logs: origins, status: url }, [
         `Witness ${witness.vkey} at ${serving.url}`,
-        ...(url === null ? [] : [`/health and /metrics at ${url}`]),
+        ...commandStatusLines(status),
         ...origins.map((origin) => `log: ${origin}`),
       ]);
       await untilStopped();

@@ -18,7 +18,8 @@ export type Area =
   | "sell"
   | "replica"
   | "witness"
-  | "monitor";
+  | "monitor"
+  | "mirror";
 
 interface Metric {
   /** What the metric counts or measures, with its unit. */
@@ -184,7 +185,12 @@ export const COUNTERS = {
   touchstone_monitor_faults_total: {
     help: "Faults that a monitor's rounds found, by the name of the exit code.",
     of: "monitor",
-    labels: { code: ["fork", "unproven", "tampered", "unwitnessed", "stale", "rollback", "failed", "untold"] },
+    labels: { code: null },
+  },
+  touchstone_mirror_faults_total: {
+    help: "Runs of a mirror that failed, by the name of the exit code.",
+    of: "mirror",
+    labels: { code: null },
   },
   touchstone_notices_total: {
     help: "Attempts to deliver notices to the receivers of watchers, by result.",
@@ -369,6 +375,11 @@ export const GAUGES = {
     help: "Number of checkpoints that this monitor keeps, by its verdict.",
     of: "monitor",
     labels: { verdict: ["proven", "unproven", "forked"] },
+  },
+  touchstone_mirror_tree_size: { help: "Number of leaves in this copy of a record.", of: "mirror" },
+  touchstone_mirror_missing_objects: {
+    help: "Number of objects that this copy of a record lacks although its leaves name them.",
+    of: "mirror",
   },
   touchstone_watchers: { help: "Active watchers.", of: "publish" },
   touchstone_notices_waiting: { help: "Notices that wait for delivery.", of: "publish" },

@@ -112,6 +112,8 @@ export interface FollowOptions extends MirrorOptions {
    * followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
+  /** Called after each run that succeeded, also if nothing was new. */
+  onRun?: (summary: MirrorSummary) => void;
   /** Called after each run that failed. The snapshot of the last successful run stays exposed. */
   onFault?: (error: Error, pauseSeconds: number) => void;
 }
@@ -128,7 +130,7 @@ const PAUSE_FACTOR = 2;
  * @throws Forked, MirrorBusy, Failure `usage`, faults of our own
  */
 export async function followMirror(options: FollowOptions): Promise<void> {
-  const { everySeconds, signal, onSnapshot, onFault } = options;
+  const { everySeconds, signal, onRun, onSnapshot, onFault } = options;
   if (!(everySeconds >= 1 && everySeconds <= MAX_PAUSE_S)) {
     throw new Failure("usage", `a mirror follows every 1 to ${MAX_PAUSE_S} seconds`);
   }
@@ -140,7 +142,10 @@ export async function followMirror(options: FollowOptions): Promise<void> {
       onFault?.(error as Error, pauseSeconds);
       return null;
     });
-    if (summary) pauseSeconds = everySeconds;
+    if (summary) {
+      pauseSeconds = everySeconds;
+      onRun?.(summary);
+    }
     if (summary && summary.result !== "idle") await onSnapshot?.(summary);
     // `sleep` throws when the signal aborts, which only ends the pause. Any other error is thrown.
     await options.clock.sleep(pauseSeconds * 1_000, signal).catch((error: unknown) => {

@@ -4,7 +4,7 @@ import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { Job } from "../../pipelines/roles/jobs.ts";
 
 /** The role of a process, named after its command. */
-export type Role = "start" | "own" | "publish" | "observe" | "serve" | "witness" | "monitor";
+export type Role = "start" | "own" | "publish" | "observe" | "serve" | "witness" | "monitor" | "mirror";
 
 /** State of one required part of a role's work. */
 interface RequiredWork {

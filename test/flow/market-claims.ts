@@ -187,7 +187,7 @@ export function serveLived(lived: Lived, env: Record<string, string> = {}): Serv
 export function holdAnswer(lived: Lived, served: Served): void {
   test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
     const { url, band } = lived.result.market[0]!;
-    const [answer, keys] = [join(lived.dir, "answer.json"), join(lived.dir, "keys.json")];
+    const [answer, keys] = [join(lived.dir, "check.json"), join(lived.dir, "keys.json")];
     const check = await (await fetch(`${served.url}/v1/check?url=${encodeURIComponent(url)}`)).text();
     expect(JSON.parse(check)).toMatchObject({ band, matched: "exact" });
     await writeFile(answer, check);

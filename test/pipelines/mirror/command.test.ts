@@ -1,6 +1,6 @@
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { cp, mkdtemp, rm, unlink } from "node:fs/promises";
+import { cp, mkdtemp, rename, rm, unlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, it } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
 import { runs } from "../../helpers/programs.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
-import { keysOf, publishAll, sourceDir } from "./testbed.ts";
+import { grow, keysOf, publishAll, sourceDir } from "./testbed.ts";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 let record: PublicRecord;
@@ -71,6 +71,41 @@ it("prints next steps and keys in the form in which they run, and reads a folder
   const verified = typed(`touchstone mirror ${sourceDir(record)} ${copy} ${keys} --max-age 0 --verify`);
   expect([verified.status, verified.stdout]).toEqual([0, expect.stringContaining("everything in the copy is intact")]);
 });
+
+it("follows until stopped, and its /health and /metrics tell a source that is away and one that is back", async () => {
+  const { log } = keysOf(record);
+  const words = [sourceDir(record), join(dir, "followed"), "--log-key", log, "--max-age", "0", "--follow", "1"];
+  const env = { ...process.env, TOUCHSTONE_STATUS_PORT: "0" };
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), "mirror", ...words], { cwd: ROOT, env });
+  const ended = new Promise((done) => child.once("close", done));
+  let said = "";
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => (said += text));
+  const status = () => /^\/health and \/metrics at (\S+)$/m.exec(said)?.[1];
+  try {
+    await expect.poll(status, { timeout: 60_000 }).toBeDefined();
+    const metrics = async () => (await fetch(`${status()}/metrics`)).text();
+    const treeSize = async () => Number(/^touchstone_mirror_tree_size (\d+)$/m.exec(await metrics())?.[1]);
+    await expect.poll(treeSize, { timeout: 60_000 }).toBe(record.committer.fold.size);
+    expect(await metrics()).toContain("touchstone_mirror_missing_objects 0\n");
+    expect((await fetch(`${status()}/health`)).status).toBe(200);
+    const checkpoint = join(sourceDir(record), "checkpoint");
+    await rename(checkpoint, `${checkpoint}.away`);
+    await expect.poll(metrics, { timeout: 60_000 }).toMatch(/^touchstone_mirror_faults_total\{code="\w+"\} 3$/m);
+    const health = await fetch(`${status()}/health`);
+    expect([health.status, await health.json()]).toEqual([
+      503,
+      expect.objectContaining({ role: "mirror", problems: [expect.stringMatching(/^mirror failed 3 times/)] }),
+    ]);
+    await rename(`${checkpoint}.away`, checkpoint);
+    await grow(record, "followed", 3);
+    await expect.poll(treeSize, { timeout: 60_000 }).toBe(record.committer.fold.size);
+    expect((await fetch(`${status()}/health`)).status).toBe(200);
+    child.kill("SIGTERM");
+    expect(await ended, said).toBe(0);
+  } finally {
+    child.kill("SIGKILL");
+  }
+}, 300_000);
 
 it("tells a fault as JSON where JSON is asked for, one cause by one code, and leaves nothing behind", () => {
   const nowhere = join(dir, "nowhere");
