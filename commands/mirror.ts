@@ -6,7 +6,7 @@ import { Failure } from "../infra/errors.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openProcessLock } from "../infra/store/lock.ts";
 import type { Store } from "../infra/store/store.ts";
-import { createMetrics } from "../infra/telemetry.ts";
+import { createLogger, createMetrics } from "../infra/telemetry.ts";
 import { followMirror, mirrorOnce } from "../pipelines/mirror/mirror.ts";
 import type { MirrorOptions, MirrorSummary } from "../pipelines/mirror/run.ts";
 import { MirrorState } from "../pipelines/mirror/state.ts";
@@ -14,7 +14,7 @@ import { MirrorBusy } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import { commandStatusLines, openCommandStatus } from "./command-status.ts";
-import { onStopSignal } from "./exit.ts";
+import { endInTime, onStopSignal } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { ProgressLine, print, say } from "./printer.ts";
 import { stopwatch } from "./report.ts";
@@ -74,7 +74,10 @@ async function runOnce(run: MirrorOptions, printRun: (summary: MirrorSummary, to
   }
 }
 
-/** Runs the mirror until stopped. /health and /metrics are at `status.port`, if the settings name one. */
+/**
+ * Runs the mirror until stopped. A running run is finished first, unless it takes longer than endInTime() allows; the
+ * next start continues it. /health and /metrics are at `status.port`, if the settings name one.
+ */
 async function follow(
   run: MirrorOptions,
   everySeconds: number,
@@ -87,7 +90,10 @@ async function follow(
   await withOpen(openCommandStatus(settings, work, metrics), async (status) => {
     const { pulse } = status;
     for (const line of commandStatusLines(status)) say(line);
-    const removeHandlers = onStopSignal(() => stop.abort());
+    const removeHandlers = onStopSignal(() => {
+      stop.abort();
+      endInTime(createLogger("warn"));
+    });
     try {
       await followMirror({
         ...{ ...run, everySeconds, signal: stop.signal, onSnapshot: (done) => printRun(done) },

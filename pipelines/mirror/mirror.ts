@@ -159,6 +159,6 @@ export async function followMirror(options: FollowOptions): Promise<void> {
  * are not among them.
  */
 const SOURCE_ERRORS: ReadonlySet<string> = new Set(
-  "Rollback Stale Tampered Unproven Oversized MissingObject SourceDown".split(" "),
+  "Rollback Stale Tampered Unproven Unwitnessed Oversized MissingObject SourceDown".split(" "),
 );
 const isSourceError = (error: unknown): boolean => SOURCE_ERRORS.has((error as Error | null)?.name ?? "");

@@ -1,6 +1,8 @@
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { cp, mkdtemp, rename, rm, unlink } from "node:fs/promises";
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -106,6 +108,24 @@ it("follows until stopped, and its /health and /metrics tell a source that is aw
     child.kill("SIGKILL");
   }
 }, 300_000);
+
+it("ends in time with 0 when it is stopped while its source accepts connections and answers nothing", async () => {
+  const silent = createServer().listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const source = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/`;
+  const words = [source, join(dir, "silent"), "--log-key", keysOf(record).log, "--follow", "1"];
+  const child = spawn(process.execPath, [...runs("touchstone.ts"), "mirror", ...words], { cwd: ROOT });
+  try {
+    await once(silent, "connection");
+    const began = performance.now();
+    child.kill("SIGTERM");
+    expect((await once(child, "close"))[0]).toBe(EXIT.ok);
+    expect(performance.now() - began).toBeLessThan(28_000);
+  } finally {
+    child.kill("SIGKILL");
+    silent.close();
+  }
+}, 120_000);
 
 it("tells a fault as JSON where JSON is asked for, one cause by one code, and leaves nothing behind", () => {
   const nowhere = join(dir, "nowhere");

@@ -1,8 +1,14 @@
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
+import { cosignatureLine } from "../../../infra/tree/cosignature.ts";
+import { COSIGNATURE, formatVkey, parseNote } from "../../../infra/tree/note.ts";
+import { readPolicy, type WitnessPolicy } from "../../../infra/tree/policy.ts";
 import { followMirror } from "../../../pipelines/mirror/mirror.ts";
 import { Forked, SourceDown } from "../../../pipelines/published/errors.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
+import { noteSigner } from "../../helpers/witnessed.ts";
 import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./testbed.ts";
 
 let record: PublicRecord;
@@ -18,7 +24,7 @@ afterEach(async () => {
 afterAll(() => record.close());
 
 /** Follows for as many pauses as there are steps; each happens in one pause. */
-async function follow(from: WatchedSource, steps: (() => unknown)[]) {
+async function follow(from: WatchedSource, steps: (() => unknown)[], policy?: WitnessPolicy) {
   const own = await Mirror.open();
   opened.push(own);
   const stop = new AbortController();
@@ -33,7 +39,13 @@ async function follow(from: WatchedSource, steps: (() => unknown)[]) {
     if (left.length === 0) stop.abort();
   };
   const ended = followMirror({
-    ...{ source: from, publicStore: own.publicStore, stateStore: own.stateStore, clock, keys: keysOf(record) },
+    ...{
+      source: from,
+      publicStore: own.publicStore,
+      stateStore: own.stateStore,
+      clock,
+      keys: { ...keysOf(record), policy },
+    },
     ...{ everySeconds: 10, signal: stop.signal, maxAgeSeconds: 0 },
     onSnapshot: async ({ tree_size }) => {
       // It is served already when it is said.
@@ -79,6 +91,18 @@ it("ends with a fork, both notes kept", async () => {
   await expect(ended).rejects.toThrow(Forked);
   expect(await own.stateStore.list("fork/")).toHaveLength(1);
   expect(await own.proven(record)).toBe(size);
+});
+
+it("goes on where a checkpoint lacks the cosignatures of its policy, and takes the next one that has them", async () => {
+  const north = noteSigner("north.example/w1", 21);
+  const policy = readPolicy(Buffer.from(`witness north ${formatVkey(north, COSIGNATURE)}\nquorum north\n`));
+  const own = await readFile(join(sourceDir(record), "checkpoint"));
+  const line = cosignatureLine(parseNote(own).text, north, new Date(NOW));
+  const from = new WatchedSource(sourceDir(record));
+  const cosigned = () => from.shown.set("checkpoint", Buffer.concat([own, Buffer.from(line)]));
+  const { ended, sizes, faults } = await follow(from, [() => undefined, cosigned, () => undefined], policy);
+  await ended;
+  expect([faults, sizes]).toEqual([["Unwitnessed", "Unwitnessed"], [record.committer.fold.size]]);
 });
 
 it.each([0, 301, Number.NaN])("does not follow every %s seconds", async (everySeconds) => {
