@@ -40,7 +40,7 @@ export interface PlanInput {
   demand?: ReadonlyMap<string, number>;
   /** The operator's priorities by capability id or host: whole numbers; 0 if none is set. */
   priority?: Readonly<Record<string, number>>;
-  /** Hosts that the operator does not pay, named as in `priority`. They are probed like all others. */
+  /** Hosts and capability ids that the operator does not pay, as in `priority`. They are probed like all others. */
   exclude?: readonly string[];
 }
 
@@ -142,7 +142,7 @@ const SILENT_AFTER_MS = 14 * DAY_MS;
  */
 function whyUnpaid(endpoint: ListedCap, { day, exclude = [] }: PlanInput): UncoveredReason | null {
   const { host, hostname } = new URL(endpoint.url);
-  if (exclude.some((name) => name === host || name === hostname)) return "excluded";
+  if (exclude.some((name) => name === endpoint.cap || name === host || name === hostname)) return "excluded";
   if (endpoint.sellerClaims?.no_paid_calls === true) return "opted_out";
   const silentSince = endpoint.lastAsked === undefined ? null : (endpoint.lastAsked ?? endpoint.firstSeen);
   return silentSince !== null && dayStart(day).getTime() - Date.parse(silentSince) >= SILENT_AFTER_MS ? "silent" : null;

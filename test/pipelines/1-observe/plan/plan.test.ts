@@ -597,6 +597,8 @@ describe("who is probed and not paid", () => {
     ["never asked, new", listed("https://a.example", { lastAsked: null, firstSeen: days(2) }), [], null],
     ["never seen", listed("https://a.example", { lastAsked: null, firstSeen: null, lastPrice: null }), [], null],
     ["its host is excluded", listed("https://a.example"), ["a.example"], "excluded"],
+    ["it is excluded by its id", listed("https://a.example"), [listed("https://a.example").cap], "excluded"],
+    ["another endpoint of the host is", listed("https://a.example"), [listed("https://a.example/b").cap], null],
     ["another port of the host is", listed("https://a.example:8443"), ["a.example:9443"], null],
     ["another host is", listed("https://a.example"), ["b.example"], null],
     ["its seller asks for none", refusing(listed("https://a.example")), [], "opted_out"],
