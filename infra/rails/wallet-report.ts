@@ -104,6 +104,8 @@ function fundsOfAsset(wallets: readonly WalletBalances[], network: string, { sym
   };
 }
 
+const NOT_ASKED = "the chain could not be asked";
+
 /**
  * Returns findings about the wallets and what an operator should do: for each asset, one about the known wallet and
  * one about the blind wallets. All problems are warnings, since a role without money only makes no paid calls.
@@ -116,7 +118,7 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
   return pools.flatMap((pool): Finding[] => {
     const { network, symbol, known } = pool;
     const name = `wallets on ${network} (${symbol})`;
-    if (known === null || pool.fresh === null) return [warn(name, "the chain could not be asked", "look at its node")];
+    if (known === null || pool.fresh === null) return [warn(name, NOT_ASKED, "look at its node")];
     const description = `it holds ${known}`;
     const todo = `send ${symbol} to the known wallet, ${low.money} or more (touchstone wallets list)`;
     return [
@@ -165,9 +167,11 @@ async function readBalances(options: WalletWatchOptions, lastBalances: Map<strin
     if (fresh !== null) metrics.gauge("touchstone_wallets_blind_fresh", fresh, labels);
     if (freshTotal !== null) metrics.gauge("touchstone_wallets_blind_units", Number(freshTotal), labels);
   }
-  const lowFindings = walletFindings(report, low).filter(({ standing }) => standing !== "ok");
+  const findings = walletFindings(report, low).filter(({ standing }) => standing !== "ok");
+  const lowFindings = findings.filter(({ says }) => says !== NOT_ASKED);
   metrics.gauge("touchstone_wallets_low", lowFindings.length);
-  for (const { name, says, todo } of lowFindings) logger.warn({ wallets: name, todo }, `low water: ${says}`);
+  for (const { name, says, todo } of findings)
+    logger.warn({ wallets: name, todo }, says === NOT_ASKED ? says : `low water: ${says}`);
   for (const { address, balances } of report.wallets) {
     for (const [place, holds] of Object.entries(balances)) {
       const key = `${address} ${place}`;

@@ -190,6 +190,17 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
   const report = await walletReport(new WalletFolder(walletsFolderOf(config)).read(), railOn(networks), networks);
   expect(report.pools).toMatchObject([{ known: null, fresh: null }]);
   expect(walletFindings(report, { money: "1.00", blind: 1 })).toMatchObject([{ standing: "warn" }]);
+  const metrics = createMetrics();
+  const said: string[] = [];
+  const logger = { ...createLogger("silent"), warn: (_: unknown, text: string) => said.push(text) };
+  const watch = watchWallets({
+    ...{ folder: new WalletFolder(walletsFolderOf(config)), rail: railOn(networks), networks, metrics },
+    ...{ low: { money: "1.00", blind: 1 }, clock: systemClock },
+    logger: logger as unknown as ReturnType<typeof createLogger>,
+  });
+  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), 10_000);
+  await watch.stop();
+  expect(await metrics.text()).toContain("touchstone_wallets_low 0");
 });
 
 test("wallets that others can read are refused by name, and having none is a finding", async () => {
