@@ -48,8 +48,8 @@ interface ReceivedBody {
 export async function buyCommand(config: Config, endpoint: string, options: OptionsOf<"buy">): Promise<void> {
   const input = parseInput(options.input);
   const maxMicro = parseMaxPrice(options.maxPrice);
-  if (options.save !== undefined && existsSync(options.save))
-    throw new Failure("already", `${options.save} exists and is not overwritten`);
+  for (const file of options.save === undefined ? [] : [options.save, orderFileOf(options.save)])
+    if (existsSync(file)) throw new Failure("already", `${file} exists and is not overwritten`);
   const pendingPaymentFile = options.save === undefined ? null : existingPaymentFile(options.save);
   if (pendingPaymentFile !== null)
     throw new Failure(
@@ -237,7 +237,8 @@ interface CompletedPurchase {
 
 /**
  * Prints the answer, saves and verifies the order, deletes the payment file, and fails if nothing was delivered. If the
- * order cannot be fetched, the payment file stays: `touchstone resume` then fetches the answer and the order again.
+ * order cannot be fetched, verified or written, the payment file stays: `touchstone resume` then fetches the answer and
+ * the order again.
  * @throws Failure
  */
 export async function finishPurchase(
@@ -250,7 +251,7 @@ export async function finishPurchase(
   const { outcome, order, receipt } = bought;
   const isDelivered = outcome === "delivered";
   if (isDelivered && save !== undefined) saveAnswer(save, receivedBody.bytes);
-  const file = order === null ? null : `${save ?? order}${save === undefined ? "" : ".order"}.json`;
+  const file = order === null ? null : save === undefined ? `${order}.json` : orderFileOf(save);
   const orderOrError =
     order === null ? null : await saveOrder(service, order, file!).catch((error: unknown) => error as Error);
   const savedOrder = orderOrError instanceof Error ? null : orderOrError;
@@ -266,17 +267,21 @@ export async function finishPurchase(
     if (isDelivered && save === undefined) printAnswer(receivedBody);
     if (savedOrder) say([`${savedOrder.says}`, `order ${order}, signed by the service and verified: ${file}`]);
   }
-  const wasServiceReached = !(orderOrError instanceof Failure && orderOrError.code === "unreachable");
-  if (payment !== null && wasServiceReached) deletePaymentFile(payment);
+  const orderFailure = orderOrError instanceof Error ? orderOrError : null;
+  if (payment !== null && !orderFailure) deletePaymentFile(payment);
   if (!isDelivered) throw await failureWithoutAnswer(completedPurchase, receivedBody);
-  if (payment !== null && !wasServiceReached)
-    throw new Failure("unreachable", `${orderOrError.message}; to try again: touchstone resume ${payment}`, {
-      cause: orderOrError,
-    });
-  if (orderOrError instanceof Error) throw orderOrError;
+  if (payment !== null && orderFailure) {
+    const code = orderFailure instanceof Failure ? orderFailure.code : "failed";
+    const says = `order ${order}: ${orderFailure.message}; to try again: touchstone resume ${payment}`;
+    throw new Failure(code, says, { cause: orderFailure });
+  }
+  if (orderFailure) throw orderFailure;
   if (savedOrder?.answer && savedOrder.answer.sha256 !== sha256hex(receivedBody.bytes))
     throw new Failure("tampered", `the order in ${file} has the hash of another answer than the one received`);
 }
+
+/** Returns the file of the order of a call whose answer is saved in this file. */
+const orderFileOf = (save: string): string => `${save}.order.json`;
 
 /** Writes the answer to a file. @throws Failure `already` if the file holds another answer */
 function saveAnswer(save: string, bytes: Buffer): void {
@@ -327,6 +332,7 @@ async function failureWithoutAnswer(
   const problem = parseJsonObject(receivedBody.text);
   const detail = String(problem.detail ?? problem.title ?? problem.error ?? `status ${bought.response.status}`);
   if (bought.outcome === "not_delivered") return new Failure("undelivered", `not charged: ${detail}`);
+  if (bought.outcome === "expired") return new Failure("failed", `charged before: ${detail}`);
   const { status } = bought.response;
   if (problem.refused_by === "touchstone-client" && quoted) return quoted();
   if (status === 402 && problem.error === "insufficient_funds")

@@ -74,10 +74,11 @@ export interface Settlement {
 /**
  * Outcome of a purchase. delivered: the answer passed, and the buyer was charged. not_delivered: the answer did not
  * pass, and nothing was charged. not_paid: no payment was sent, or it was not accepted; `response` gives the reason,
- * such as a 403 for a price over the cap.
+ * such as a 403 for a price over the cap. expired: a payment that was sent again had been charged, and the service does
+ * not keep the answer any more (410); the order still has its hash.
  */
 export interface Bought {
-  outcome: "delivered" | "not_delivered" | "not_paid";
+  outcome: "delivered" | "not_delivered" | "not_paid" | "expired";
   /** The seller's answer if the outcome is `delivered`, else a problem document. */
   response: Response;
   /**
@@ -143,9 +144,11 @@ function outcomeOf(response: Response, carrier: Carrier): Omit<Bought, "answer">
   const receipt = receiptOf(response);
   const outcome = receipt?.success
     ? "delivered"
-    : carrier.hasPaid && response.status !== 402
-      ? "not_delivered"
-      : "not_paid";
+    : carrier.hasPaid && response.status === 410
+      ? "expired"
+      : carrier.hasPaid && response.status !== 402
+        ? "not_delivered"
+        : "not_paid";
   const order = response.headers.get("touchstone-order") ?? carrier.order;
   return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt };
 }

@@ -117,6 +117,12 @@ describe("touchstone buy", () => {
     expect(via.calls).toEqual([]);
   });
 
+  test("a file of an order that is there already is refused before anything is asked", async () => {
+    await writeFile(`${saved()}.order.json`, "{}");
+    expect(await causeOf(buy())).toBe("already");
+    expect(via.calls).toEqual([]);
+  });
+
   test("a price above the one that was checked is paid up to the most that was named", async () => {
     via.amount = "25000";
     expect(await causeOf(buy({ maxPrice: "0.025" }))).toBe("ok");
@@ -179,6 +185,26 @@ describe("touchstone resume", () => {
     expect(await causeOf(resume())).toBe("ok");
     expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).order_id).toBe(ORDER);
     expect(via.settlements).toHaveLength(1);
+  });
+
+  test("an order that cannot be written keeps the payment, and resume brings the order once there is room", async () => {
+    await open();
+    const foreign = `${saved()}.order.json`;
+    await writeFile(foreign, '{"order_id":"ord_of_somebody_else"}');
+    expect(await causeOf(resume())).toBe("already");
+    expect(await readFile(kept(), "utf8")).toContain("touchstone.payment.v1");
+    await rm(foreign);
+    expect(await causeOf(resume())).toBe("ok");
+    expect(JSON.parse(await readFile(foreign, "utf8")).order_id).toBe(ORDER);
+    expect((await readdir(dir)).filter((name) => name.includes("payment"))).toEqual([]);
+    expect(via.settlements).toHaveLength(1);
+  });
+
+  test("an order whose answer is gone is told as charged, and its order is kept", async () => {
+    await open();
+    via.faults = ["lost", "expired"];
+    expect(await causeOf(resume())).toBe("failed");
+    expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).order_id).toBe(ORDER);
   });
 
   test("what is no payment that was kept is not sent", async () => {

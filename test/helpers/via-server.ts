@@ -23,7 +23,7 @@ interface Order {
 }
 
 /** What goes wrong at the n-th time that a payment comes (from 1), before or after the work. */
-export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy";
+export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy" | "expired";
 
 /**
  * The pay-on-delivery side of the service in small, over real HTTP and a real chain: asks 402, verifies and settles with the
@@ -44,6 +44,8 @@ export class ViaServer {
   total = "0.022000";
   isForSale = true;
   answeredAt = (): string => NOW;
+  /** Bytes of the answer that a settled order carries; the service keeps up to 1 MiB. */
+  answerBytes = 0;
   /** Reads of an open order until it is settled. */
   openFor = 2;
   extra: PaymentRequirements[] = [];
@@ -96,7 +98,8 @@ export class ViaServer {
       this.polls++;
       const [order] = this.#orders.values();
       if (this.polls >= this.openFor) await this.#settleOpen(order!);
-      const shown = { order_id: ORDER, state: order!.state, answered_at: this.answeredAt() };
+      const answer = order!.state === "settled" ? { base64: Buffer.alloc(this.answerBytes).toString("base64") } : {};
+      const shown = { order_id: ORDER, state: order!.state, ...answer, answered_at: this.answeredAt() };
       return void json(200, { ...signObject(this.record.keys.answers, shown), ...this.forged });
     }
     await this.#via(request, response, json);
@@ -150,6 +153,8 @@ export class ViaServer {
     );
     if (order === null) return json(409, { detail: "this payment was for another request" });
     await this.at("settled");
+    if (fault === "expired")
+      return json(410, { title: "Not kept", detail: `order ${ORDER} was charged` }, { "touchstone-order": ORDER });
     if (fault === "lost") return void request.socket.destroy();
     if (order.state === "settle_unknown")
       return json(202, { order_id: ORDER, state: order.state }, { "retry-after": "0" });

@@ -109,6 +109,20 @@ test.each<[string, AnswerFault[], number]>([
   if (faults.includes("open")) expect(via.polls).toBe(2);
 });
 
+test("after a 202 an order with an answer of 1 MiB is read to its end", async () => {
+  via.faults = ["open"];
+  via.answerBytes = 1024 * 1024;
+  const bought = await buy();
+  expect([bought.outcome, await bought.response.json(), via.polls]).toEqual(["delivered", { sum: 42 }, 2]);
+});
+
+test("an order that was charged, and whose answer is not kept any more, is not told as one that was not charged", async () => {
+  via.faults = ["lost", "expired"];
+  const bought = await buy();
+  expect([bought.outcome, bought.response.status, bought.order]).toEqual(["expired", 410, ORDER]);
+  expect(await spent()).toBe(22_000n);
+});
+
 test("where the outcome stays open, what is needed to ask again is handed out, and pays nothing twice", async () => {
   via.faults = ["open"];
   via.openFor = 1000;
