@@ -38,7 +38,7 @@ import { openTruths } from "../pipelines/roles/classes.ts";
 import { foldFolderOf, walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore } from "../pipelines/roles/parts.ts";
 import type { Sales } from "../serving/buy/checkout.ts";
-import { SALE_POLICY } from "../serving/buy/eligible.ts";
+import { salePolicyOf } from "../serving/buy/eligible.ts";
 import type { ServingLog } from "../serving/replica/background-log.ts";
 import { EvidenceBodies } from "../serving/work/evidence-bodies.ts";
 import { gasOf, whyNoEscrow } from "./findings/selling.ts";
@@ -154,7 +154,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const sweepingBodies = bodies.startSweep();
   return {
     ...{ buying, seller, till: money.charger, recovering, sweep, bodies },
-    policy: { ...SALE_POLICY, leastPrice: caps.leastPrice },
+    policy: salePolicyOf(caps),
     clientName: createClientNames(secret),
     cashier: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },

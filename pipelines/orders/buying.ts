@@ -199,8 +199,13 @@ export class Buying {
     return "says" in standing ? standing : null;
   }
 
+  /** Why nothing is bought from anybody now, as a sentence; null if something is. */
+  get whyClosed(): string | null {
+    return this.deps.closed?.() ?? null;
+  }
+
   #findStanding(seller: SellerSide | null, buyer: BuyerSide | null): Standing {
-    const says = this.deps.closed?.() ?? (seller && this.#caps.refusalOfSeller(seller)) ?? null;
+    const says = this.whyClosed ?? (seller && this.#caps.refusalOfSeller(seller)) ?? null;
     if (says !== null) return { says, exactOnly: false };
     return buyer ? this.#caps.standingOfBuyer({ ...buyer, payer: buyer.payer.toLowerCase() }) : { credit: false };
   }

@@ -54,6 +54,14 @@ export interface Sales {
 const WAIT_MS = 100_000;
 /** Final states of an order without a delivery. */
 const UNDELIVERED_STATES: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
+/**
+ * States of an order whose payment-identifier may be used again, since the buyer was not charged and owes nothing. An
+ * order that is written off keeps its identifier: its buyer got the answer.
+ */
+const FREE_IDENTIFIER_STATES: ReadonlySet<Order["state"]> = new Set([
+  ...UNDELIVERED_STATES,
+  ...(["hold_failed", "refunded"] as const),
+]);
 const RETRY_S = "5";
 const RETRY_LATER = { headers: { "retry-after": RETRY_S } };
 
@@ -164,7 +172,7 @@ export class Checkout {
     const { table } = buying.orders;
     const sameIdentifier = identifier === null ? undefined : table.ofIdentifier(from, identifier);
     // An order without a delivery was no purchase, so its identifier may be used again.
-    if (sameIdentifier && sameIdentifier.key !== key && !UNDELIVERED_STATES.has(sameIdentifier.state)) {
+    if (sameIdentifier && sameIdentifier.key !== key && !FREE_IDENTIFIER_STATES.has(sameIdentifier.state)) {
       const detail = `order ${sameIdentifier.id} has this payment-identifier: send its payment again`;
       throw new Problem("payment_used", detail, { headers: { "touchstone-order": sameIdentifier.id } });
     }

@@ -1,3 +1,4 @@
+import type { OrderCaps } from "../../pipelines/orders/caps.ts";
 import type { OrderTable } from "../../pipelines/orders/order-table.ts";
 import { noOfferText } from "../../pipelines/orders/seller.ts";
 import { capId } from "../../pipelines/record/ids.ts";
@@ -24,10 +25,22 @@ export interface SalePolicy {
   minUnratedPasses: number;
 }
 
-/** The fixed part of the policy; the setting `sell.least_price` adds the rest. */
+/** The fixed part of the policy. */
 export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
   ...{ maxPrice: 10_000_000n, maxUnratedPrice: 100_000n, minUnratedPasses: 5 },
 };
+
+const smallest = (...amounts: bigint[]): bigint => amounts.sort((a, b) => (a < b ? -1 : 1))[0]!;
+
+/**
+ * Returns the policy under the caps of the settings. A price above what may be lost in a day at one seller is never
+ * paid, so it is not offered either.
+ */
+export function salePolicyOf(caps: OrderCaps): SalePolicy {
+  const maxPrice = smallest(SALE_POLICY.maxPrice, caps.lossPerPayeeDay, caps.lossPerPlatformDay, caps.lossPerCapDay);
+  const maxUnratedPrice = smallest(SALE_POLICY.maxUnratedPrice, maxPrice, caps.lossPerDay);
+  return { ...SALE_POLICY, leastPrice: caps.leastPrice, maxPrice, maxUnratedPrice };
+}
 
 /** An endpoint whose calls can be sold. */
 export interface SellableEndpoint {
@@ -114,7 +127,11 @@ export interface SaleContext {
   policy: SalePolicy;
   /** The network on which both buyers pay and sellers are paid. */
   cashier: { network: string };
-  buying: { orders: { table: Pick<OrderTable, "isOwedBy"> } };
+  buying: {
+    orders: { table: Pick<OrderTable, "isOwedBy"> };
+    /** Why nothing is bought from anybody now, as a sentence; null or absent: something is. */
+    whyClosed?: string | null;
+  };
 }
 
 /**
@@ -146,7 +163,7 @@ export function buyTerms(
     return { says: noOfferText(cashier.network) };
   }
   const price = parseMoney(row.price);
-  const refusal = saleRefusal(view, cap, price, policy);
+  const refusal = saleRefusal(view, cap, price, policy) ?? buying.whyClosed ?? null;
   if (refusal !== null) return { says: refusal };
   if (buying.orders.table.isOwedBy(row.pay_to.toLowerCase())) {
     return {

@@ -2,9 +2,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { OrderTable } from "../../pipelines/orders/order-table.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Sales } from "../../serving/buy/checkout.ts";
-import { SALE_POLICY } from "../../serving/buy/eligible.ts";
+import { salePolicyOf } from "../../serving/buy/eligible.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
 import type { SearchAnswer } from "../../serving/schemas/search.ts";
+import { ORDER_CAPS } from "../helpers/caps.ts";
 import { capOf, cardOf, type EndpointSpec, listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { servingOver, type TestServing } from "../helpers/serving.ts";
 
@@ -33,6 +34,10 @@ const SHOWN: Record<string, Shown> = {
     band: "F",
     networks: BOTH,
     buy: `${NOT}Its letter is F: its calls are not sold by this service.`,
+  },
+  "one that costs more than may be lost at a seller in a day": {
+    ...{ spec: at("dear"), band: "B", networks: BOTH, row: { price: "1.000001" } },
+    buy: `${NOT}At most 1.000000 USDC are paid for one call.`,
   },
   "one without a letter": {
     ...{ spec: at("new"), networks: BOTH },
@@ -87,7 +92,7 @@ const SHOWN: Record<string, Shown> = {
 
 const sales = () =>
   ({
-    policy: { ...SALE_POLICY, leastPrice: 100n },
+    policy: salePolicyOf(ORDER_CAPS),
     cashier: { network: "eip155:84532" },
     buying: { orders: { table: new OrderTable() }, cancelling: {} },
   }) as unknown as Sales;
@@ -129,6 +134,19 @@ describe.each(Object.entries(SHOWN))("%s", (_, { spec, networks, buy, beside = "
     const found = capabilities.find(({ capability_id }) => capability_id === cap)!;
     expect([found.buy, found.not_bought]).toEqual([check.buy ?? null, why ?? null]);
   });
+});
+
+test("while sales are closed the page, the check and the search say why, and of a bad letter they say that", async () => {
+  const { buying, ...others } = sales();
+  const whyClosed = "Gas costs too much now.";
+  const closed = await servingOver(record, { sales: { ...others, buying: { ...buying, whyClosed } } as Sales });
+  const checkOf = async (spec: EndpointSpec) =>
+    (await (await closed.get(`/v1/check?url=${capOf(spec)}`)).json()) as CheckAnswer;
+  const { spec } = SHOWN["one that is sold"]!;
+  expect(await checkOf(spec)).toMatchObject({ not_bought: whyClosed });
+  expect((await checkOf(spec)).buy).toBeUndefined();
+  expect(await pageOf(closed, spec)).toContain(`Buy ${whyClosed}`);
+  expect((await checkOf(at("failed"))).not_bought).toMatch(/^Its letter is F/);
 });
 
 test("the tool of an endpoint that is in no listing is the one of our handshakes, where they name it", async () => {
