@@ -8,6 +8,7 @@ import {
   type S3ServiceException,
 } from "@aws-sdk/client-s3";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { OBJECTS_FOLDER } from "../pipelines/orders/order-objects.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -100,26 +101,37 @@ type Bucket = "public" | "private" | "orders";
 const readTemplate = (name: string): string =>
   readFileSync(new URL(`../infra/deploy/s3/${name}`, import.meta.url), "utf8");
 
-/**
- * Returns the policy of a bucket: the template in infra/deploy/s3, with the name of the bucket and its writers filled
- * in.
- */
-export const policyOf = (which: Bucket, buckets: Buckets): string =>
-  readTemplate(`${which}-policy.json`)
-    .replaceAll(`touchstone-${which}`, buckets[which]!)
-    .replaceAll('"SELLER"', JSON.stringify(buckets.seller))
-    .replaceAll('"PUBLISHER"', JSON.stringify(buckets.publisher))
-    .replaceAll('"OWNER"', JSON.stringify(buckets.owner))
-    .replaceAll('"PIPELINE"', JSON.stringify(buckets.pipeline));
+/** A statement of a bucket policy; `Principal` is "*" or names the writers. */
+interface PolicyStatement {
+  Principal: "*" | { AWS: string[] };
+}
 
 /**
- * Returns the lifecycle rules of a bucket. Rules that delete objects after some days are set to {@link EXTRA_DAYS}
- * more than `keptDays`.
+ * Returns the policy of a bucket: the template in infra/deploy/s3, with the name of the bucket and its writers filled
+ * in. Without a seller the statements about sellers are left out.
+ */
+export function policyOf(which: Bucket, buckets: Buckets): string {
+  const writers: Readonly<Record<string, string | undefined>> = {
+    ...{ SELLER: buckets.seller, PUBLISHER: buckets.publisher, OWNER: buckets.owner, PIPELINE: buckets.pipeline },
+  };
+  const template = readTemplate(`${which}-policy.json`).replaceAll(`touchstone-${which}`, buckets[which]!);
+  const policy = JSON.parse(template) as { Statement: PolicyStatement[] };
+  const statements = policy.Statement.flatMap((statement) => {
+    if (statement.Principal === "*") return [statement];
+    const ids = statement.Principal.AWS.flatMap((name) => writers[name] ?? []);
+    return ids.length === 0 ? [] : [{ ...statement, Principal: { AWS: ids } }];
+  });
+  return JSON.stringify({ ...policy, Statement: statements });
+}
+
+/**
+ * Returns the lifecycle rules of a bucket. The rule for the answers of sold calls is set to {@link EXTRA_DAYS} more
+ * than `keptDays`.
  */
 export function lifecycleOf(which: Bucket, { keptDays }: Pick<Buckets, "keptDays">) {
   const lifecycle = JSON.parse(readTemplate(which === "orders" ? "orders-lifecycle.json" : "lifecycle.json"));
-  for (const { Expiration } of lifecycle.Rules)
-    if (Expiration && keptDays !== undefined) Expiration.Days = keptDays + EXTRA_DAYS;
+  for (const { Filter, Expiration } of lifecycle.Rules)
+    if (Filter.Prefix === OBJECTS_FOLDER && keptDays !== undefined) Expiration.Days = keptDays + EXTRA_DAYS;
   return lifecycle;
 }
 

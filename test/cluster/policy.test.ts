@@ -4,10 +4,12 @@ import { startGateway } from "../../fixtures/cluster/versitygw.ts";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
+import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import type { Order } from "../../pipelines/orders/order.ts";
 import { OBJECTS_FOLDER, OrderObjects } from "../../pipelines/orders/order-objects.ts";
 import { SourceDown } from "../../pipelines/published/errors.ts";
 import { HttpSource, StoreSource } from "../../pipelines/published/open-source.ts";
+import { EvidenceBodies } from "../../serving/work/evidence-bodies.ts";
 
 /** The bucket policies of the deployment on a real store with users of its own (infra/deploy/s3). */
 const ROOT = { keyId: "root", key: "root-secret" };
@@ -82,12 +84,29 @@ it("a selling replica keeps, reads and removes what bought calls hold, and nobod
   expect(await anybody(NAMES.orders, kept!.key)).toBe(403);
   for (const user of ["publisher", "owner", "pipeline"] as const)
     await expect(open(user, NAMES.orders), user).rejects.toThrow();
-  for (const bucket of [NAMES.public, NAMES.private]) await expect(open("seller", bucket), bucket).rejects.toThrow();
+  await expect(open("seller", NAMES.private)).rejects.toThrow();
   await objects.remove(order, 0, "answer");
   await objects.remove(order, 0, "answer");
   expect(await objects.get(order, 0, "answer", named)).toBeNull();
   await store.close();
   await again.close();
+});
+
+it("a selling replica keeps fetched bodies, and publishes calls into the public bucket and nothing else there", async () => {
+  const store = await open("seller", NAMES.orders);
+  const bodies = new EvidenceBodies({
+    ...{ store, clock: systemClock, logger: createLogger("silent"), metrics: createMetrics() },
+  });
+  const { id } = await bodies.keep(Buffer.from("a page"));
+  expect(await bodies.read(id)).toEqual(Buffer.from("a page"));
+  await store.close();
+  const publicStore = await open("seller", NAMES.public);
+  const call = `call/${"ab".repeat(32)}.zst`;
+  expect(await publicStore.create(call, Buffer.from("a call"))).toEqual({ result: "created" });
+  for (const key of ["segment/2.ndjson.zst", "checkpoint", "live/2.1.arrow", "archive/y.json"])
+    await expect(publicStore.create(key, Buffer.from("x")), key).rejects.toThrow();
+  for (const key of [call, SEGMENT]) await expect(publicStore.delete(key), key).rejects.toThrow();
+  await publicStore.close();
 });
 
 it("owners pass the probe, write their tables and evidence, and can neither publish nor take anything away", async () => {
@@ -141,6 +160,9 @@ it("the private bucket opens for the pipeline alone, and each has its own creden
   expect(await store.create(RUN, Buffer.from("run"))).toEqual({ result: "created" });
   expect(await store.create("lake/1/asks/0/data/a.parquet", Buffer.from("x"))).toEqual({ result: "created" });
   await expect(store.delete(RUN)).rejects.toThrow();
+  const commit = "lake/1/asks/0/commit/00000000000000000001.json";
+  expect(await store.create(commit, Buffer.from("{}"))).toEqual({ result: "created" });
+  await expect(store.delete(commit)).rejects.toThrow();
   await store.delete("lake/1/asks/0/data/a.parquet");
   const said = "owners/archive/00";
   expect(await store.create(said, Buffer.from("x"))).toEqual({ result: "created" });

@@ -15,6 +15,7 @@ import { readPolicy } from "../../infra/tree/policy.ts";
 import { objectKey } from "../../pipelines/orders/order-objects.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
 import { PERMANENT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
+import { KEPT_DAYS } from "../../serving/work/evidence-bodies.ts";
 import { runs } from "../helpers/programs.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -398,7 +399,9 @@ describe("bucket policies", () => {
       expect(may("public", "PUB", "s3:PutObject", key)).toBe(true);
       for (const who of ["nobody", "PIPE"]) expect(may("public", who, "s3:PutObject", key)).toBe(false);
       expect(may("public", "OWN", "s3:PutObject", key)).toBe(/^(?:live|evidence)\//.test(key));
-      for (const who of ["nobody", "PIPE", "OWN"]) expect(may("public", who, "s3:DeleteObject", key)).toBe(false);
+      expect(may("public", "SELL", "s3:PutObject", key)).toBe(key.startsWith("call/"));
+      for (const who of ["nobody", "PIPE", "OWN", "SELL"])
+        expect(may("public", who, "s3:DeleteObject", key)).toBe(false);
       const expires = /\.p\/|^live\/|^index\/table\//.test(key);
       expect(may("public", "PUB", "s3:DeleteObject", key)).toBe(expires);
     },
@@ -412,7 +415,8 @@ describe("bucket policies", () => {
       "salts/2026-11-01",
       "x",
     ];
-    for (const key of [...keys, "lake/1/asks/0/data/0-9-abcdef01.parquet"]) {
+    const commit = "lake/1/asks/0/commit/00000000000000000001.json";
+    for (const key of [...keys, commit, "lake/1/asks/0/data/0-9-abcdef01.parquet"]) {
       expect(may("public", "nobody", "s3:GetObject", key)).toBe(false);
       expect(may("public", "PUB", "s3:PutObject", key)).toBe(false);
       expect(may("public", "OWN", "s3:PutObject", key)).toBe(false);
@@ -420,15 +424,16 @@ describe("bucket policies", () => {
         for (const action of ["s3:GetObject", "s3:PutObject"]) expect(may("private", who, action, key)).toBe(false);
       }
       expect(may("private", "PIPE", "s3:PutObject", key)).toBe(true);
-      expect(may("private", "PIPE", "s3:DeleteObject", key)).toBe(key.startsWith("lake/"));
+      expect(may("private", "PIPE", "s3:DeleteObject", key)).toBe(key.endsWith(".parquet"));
     }
     expect(of("private").every(({ Principal }) => Principal !== "*")).toBe(true);
   });
 
   test("what bought calls hold is read, written and removed by the selling replicas alone, and goes by itself in the end", () => {
     const key = objectKey({ day: "2026-11-01", order: `ord_${"0".repeat(26)}`, leg: 0, kind: "answer" });
+    const body = `seen/2026-11-01/20261101-${"0".repeat(26)}`;
     for (const action of ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]) {
-      expect(may("orders", "SELL", action, key)).toBe(true);
+      for (const one of [key, body]) expect(may("orders", "SELL", action, one)).toBe(true);
       expect(may("orders", "SELL", action, "elsewhere/x")).toBe(false);
       for (const who of ["nobody", "PUB", "OWN", "PIPE"]) expect(may("orders", who, action, key)).toBe(false);
       for (const which of ["public", "private"] as const) expect(may(which, "SELL", action, "runs/1")).toBe(false);
@@ -437,12 +442,22 @@ describe("bucket policies", () => {
     const daysOf = (which: "public" | "private" | "orders", keptDays: number) =>
       lifecycleOf(which, { keptDays }).Rules.map((rule: { Expiration?: { Days: number } }) => rule.Expiration?.Days);
     expect([daysOf("orders", SELL.answers_kept_days), daysOf("orders", 7)]).toEqual([
-      [32, undefined],
-      [9, undefined],
+      [32, 32, undefined],
+      [9, 32, undefined],
     ]);
     expect([daysOf("public", 30), daysOf("private", 30)]).toEqual([[undefined], [undefined]]);
     expect(lifecycleOf("orders", {}).Rules[0].Expiration.Days).toBe(SELL.answers_kept_days + 2);
     expect(key.startsWith(lifecycleOf("orders", {}).Rules[0].Filter.Prefix)).toBe(true);
+    expect(body.startsWith(lifecycleOf("orders", {}).Rules[1].Filter.Prefix)).toBe(true);
+    expect(lifecycleOf("orders", {}).Rules[1].Expiration.Days).toBe(KEPT_DAYS + 2);
+  });
+
+  test("without a seller no statement names one", () => {
+    const { seller: _, ...others } = names;
+    expect(policyOf("public", others)).not.toMatch(/SELL|call\/\*"\]/);
+    expect(JSON.parse(policyOf("public", names)).Statement).toHaveLength(
+      JSON.parse(policyOf("public", others)).Statement.length + 1,
+    );
   });
 });
 
