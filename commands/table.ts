@@ -14,6 +14,8 @@ const TRUST_OPTIONS = {
  * can open.
  */
 const PARTS_FAILURES = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
+/** {@link PARTS_FAILURES}, and that of a publisher whose log has signed two histories. */
+const PUBLISHING_FAILURES = [...PARTS_FAILURES, "fork"] as const;
 /** {@link PARTS_FAILURES}, and that of a missing data folder, for commands that do not create one. */
 const DATA_FOLDER_FAILURES = [...PARTS_FAILURES, "unreadable"] as const;
 /** Codes of the failures of reading a copy of the public record. */
@@ -54,7 +56,7 @@ export const COMMANDS = {
       "--acks <fd>": "write the event id of every acknowledged append to this file descriptor",
     },
     prints: "the address of the service; with --market first the letter of every seller",
-    exits: [...PARTS_FAILURES, "port", "chain", "network"],
+    exits: [...PUBLISHING_FAILURES, "port", "chain", "network"],
     page: "operate",
     examples: ["--market", ""],
     opens: "market",
@@ -196,7 +198,7 @@ export const COMMANDS = {
     does: "grade the endpoints that have new samples or are due, and write a run",
     options: { "--once": "one run, then stop" },
     prints: "after each run the number of cards that were made and published",
-    exits: [...PARTS_FAILURES, "chain", "network"],
+    exits: [...PUBLISHING_FAILURES, "chain", "network"],
     page: "verification-method",
     examples: ["--once"],
   },
@@ -212,7 +214,7 @@ export const COMMANDS = {
     does: "publish runs in the tree: leaves, tiles, checkpoint, index; of several publishers one is active, the others wait",
     options: { "--once": "publish what is waiting, then stop" },
     prints: "with --once or --json what was published",
-    exits: [...PARTS_FAILURES, "port"],
+    exits: [...PUBLISHING_FAILURES, "port"],
     page: "deploy",
     examples: ["--once"],
   },
@@ -220,7 +222,7 @@ export const COMMANDS = {
     does: "move days older than 110 days into signed files and out of the lake",
     options: { "--once": "move the days that are due, then stop" },
     prints: "after each turn the new files",
-    exits: PARTS_FAILURES,
+    exits: PUBLISHING_FAILURES,
     page: "archive",
     examples: ["--once"],
   },
@@ -229,7 +231,7 @@ export const COMMANDS = {
     does: "replace a wrong file of the archive (arc_ id) by one that is rebuilt from the record",
     options: { "--reason <text>": { means: "what was wrong with it, which is published", required: true } },
     prints: "the old file and the new one",
-    exits: [...PARTS_FAILURES, "unknown", "already"],
+    exits: [...PUBLISHING_FAILURES, "unknown", "already"],
     page: "archive",
     examples: ["arc_00000000000000000000000000 --reason 'a row was read with the wrong price'"],
   },

@@ -21,7 +21,7 @@ import { swapPublic } from "./writes.ts";
 export class Fork extends Failure {
   constructor(size: number, ownRoot: Uint8Array, storedRoot: Uint8Array) {
     const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
-    super("failed", `fork: the checkpoint of ${size} leaves has root ${hex(storedRoot)}, ours has ${hex(ownRoot)}`);
+    super("fork", `fork: the checkpoint of ${size} leaves has root ${hex(storedRoot)}, ours has ${hex(ownRoot)}`);
   }
 }
 
