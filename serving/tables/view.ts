@@ -191,20 +191,20 @@ export type EvidenceFile = NamedFile & { day: string };
  */
 class EvidenceFiles {
   readonly #newest = new Map<number, EvidenceFile[]>();
+  #newestDay: string | null = null;
 
   add({ bucket, key, day, rows, holds, sha256, bytes, unpacked_sha256, unpacked_bytes }: EvidenceLeaf): void {
     if (holds !== "rows" || bucket === null || key === null || sha256 === null || unpacked_sha256 === null) return;
+    if (this.#newestDay === null || day > this.#newestDay) this.#newestDay = day;
     const files = this.#newest.get(bucket) ?? [];
     if (files.some((file) => file.key === key)) return;
     const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
     this.#newest.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
   }
 
-  /** The newest day with a file in any bucket, or null. */
+  /** The newest day with a file in any bucket, or null. A day whose files were replaced later is an older one. */
   get newestDay(): string | null {
-    let newest: string | null = null;
-    for (const [file] of this.#newest.values()) if (newest === null || file!.day > newest) newest = file!.day;
-    return newest;
+    return this.#newestDay;
   }
 
   /** Returns the files of a bucket, the newest leaf first. */
