@@ -106,6 +106,8 @@ export function conclude(report: AuditReport, tookS: number): string {
 export async function auditCommand(sourceAddress: string, options: AuditOptions): Promise<void> {
   const { endpoint, also = [] } = options;
   if (options.open !== undefined || options.salt !== undefined) return openCommand(sourceAddress, options);
+  if (endpoint && (also.length > 0 || options.since !== undefined))
+    throw new Failure("usage", "--endpoint makes the cards of one endpoint again, without --also and --since");
   if (endpoint) return recomputeCommand(endpoint, { ...options, from: sourceAddress });
   const elapsedSeconds = stopwatch();
   const line = new ProgressLine();

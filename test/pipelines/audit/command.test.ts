@@ -137,6 +137,18 @@ async function bundleOf(name: string): Promise<CardBundle> {
   throw new Error(`no card of ${name} is published`);
 }
 
+test("an audit of one endpoint refuses what it would not look at", async () => {
+  const words = ["audit", world.publicDir, "--endpoint", capOf("nobody")];
+  for (const more of [
+    ["--also", world.publicDir],
+    ["--since", "none"],
+  ])
+    expect(await runWord(...words, ...more)).toMatchObject({
+      code: EXIT.usage,
+      stderr: expect.stringContaining("--also"),
+    });
+});
+
 test.each<[string, () => string[], keyof typeof EXIT]>([
   ["words that name no endpoint", () => ["seller", "--from", world.publicDir], "usage"],
   ["a source that is none", () => ["all", "--from", "/nowhere/at/all"], "unreadable"],
