@@ -10,8 +10,10 @@ import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { parseUrl } from "../infra/url.ts";
 import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
 import { processReader } from "../pipelines/1-observe/reading/reader.ts";
+import { addressKey } from "../pipelines/record/networks.ts";
 import { BadUrl, normaliseUrl } from "../pipelines/record/url.ts";
 import { listingAnswer } from "../serving/answers/listing-look.ts";
+import { MAX_PAYEES } from "../serving/client/guard.ts";
 import { DEFAULT_POLICY } from "../serving/client/policy.ts";
 import type { ListingAnswer } from "../serving/schemas/listing.ts";
 import { type Annotation, annotationLine, disableCommands, markdownTable } from "./annotations.ts";
@@ -41,15 +43,37 @@ const SEVERITY_ORDER: readonly Severity[] = ["grave", "mild", "note"];
 
 const severityOf = (defect: string): Severity => {
   if (defect === "paid_calls_refused") return "note";
-  return DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
+  // Without a valid `maxTimeoutSeconds` our client cannot read for how long a signature would be valid, and refuses.
+  return defect === "bad_timeout" || DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
 };
 
+/** Returns findings about offers that have no defect, and that our client refuses by default. */
+function refusedOffers(offers: ListingAnswer["offers"]): Finding[] {
+  const longest = Math.max(0, ...offers.map(({ max_timeout_s }) => max_timeout_s ?? 0));
+  const payees = new Set(offers.flatMap(({ pay_to }) => (pay_to === null ? [] : addressKey(pay_to))));
+  const { maxValidity_s } = DEFAULT_POLICY;
+  const findings: Finding[] = [];
+  if (longest > maxValidity_s) {
+    const says = `a payment would be valid for ${longest} s; our client signs for ${maxValidity_s} s at most`;
+    const mend = `Set \`maxTimeoutSeconds\` to ${maxValidity_s} or less; 60 is usual.`;
+    findings.push({ severity: "grave", what: "validity", says, mend });
+  }
+  if (payees.size > MAX_PAYEES) {
+    const says = `the offers name ${payees.size} addresses to pay; our client refuses more than ${MAX_PAYEES}`;
+    findings.push({ severity: "grave", what: "too_many_payees", says, mend: "Name one address in each offer." });
+  }
+  return findings;
+}
+
 /** Returns all findings about an endpoint, the worst first. */
-export function findingsOf({ state, says, mend, defects, stock_client: stock }: ListingAnswer): Finding[] {
+export function findingsOf({ state, says, mend, offers, defects, stock_client: stock }: ListingAnswer): Finding[] {
   const findings: Finding[] = [];
   if (state !== "asked") findings.push({ severity: "grave", what: state, says, mend });
   for (const { defect, says: words, mend: how } of defects)
     findings.push({ severity: severityOf(defect), what: defect, says: words, mend: how });
+  // The record's defect for a timeout that is out of any bounds says as much.
+  const isTimeoutBad = defects.some(({ defect }) => defect === "bad_timeout");
+  findings.push(...refusedOffers(offers).filter(({ what }) => what !== "validity" || !isTimeoutBad));
   if (state === "asked" && stock.verdict === "refuses")
     findings.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
   if (stock.verdict === "signs_without_spend_limits")

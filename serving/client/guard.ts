@@ -37,7 +37,7 @@ export class PaymentRefused extends Error {
 }
 
 /** Largest number of payee addresses in one 402. Each costs one request to the service. */
-const MAX_PAYEES = 4;
+export const MAX_PAYEES = 4;
 
 /**
  * Returns a guard, which asks the service before each payment and decides. It refuses without asking if it cannot read

@@ -55,13 +55,16 @@ const EVIL = "##[error]::error::\r\n::set-output name=x::y %0A";
 describe("the code is that of the worst that is wrong", () => {
   test.each<[string, Handler, number, string]>([
     ["a right listing", bare(entry()), EXIT.ok, "nothing is wrong with it"],
-    [
-      "a flaw with which it is paid all the same",
-      bare(entry({ maxTimeoutSeconds: 100_000 })),
-      EXIT.flawed,
-      "mild  bad_timeout",
-    ],
     ["a price past the client's limit", bare(entry({ amount: "900000000" })), EXIT.flawed, "mild  stock_client"],
+    ["a timeout out of all bounds", bare(entry({ maxTimeoutSeconds: 100_000 })), EXIT.unpayable, "grave bad_timeout"],
+    ["the longest timeout that our client takes", bare(entry({ maxTimeoutSeconds: 600 })), EXIT.ok, "nothing is wrong"],
+    ["a longer one", bare(entry({ maxTimeoutSeconds: 601 })), EXIT.unpayable, "grave validity: a payment would be"],
+    [
+      "more payees than our client asks about",
+      bare(...[1, 2, 3, 4, 5].map((n) => entry({ payTo: `0x${String(n).repeat(40)}` }))),
+      EXIT.unpayable,
+      "grave too_many_payees: the offers name 5 addresses",
+    ],
     ["an amount that is none", bare(entry({ amount: "0.01" })), EXIT.unpayable, "grave bad_amount"],
     ["terms that no client can sign", bare(entry({ extra: {} })), EXIT.unpayable, "grave stock_client"],
     ["no 402", () => answer(200, {}), EXIT.unpayable, "grave free"],
@@ -104,7 +107,7 @@ describe("the code is that of the worst that is wrong", () => {
 });
 
 test("every defect has a severity, and every one that the client refuses is grave", () => {
-  const blank = { state: "asked", stock_client: { verdict: "signs" } } as unknown as ListingAnswer;
+  const blank = { state: "asked", offers: [], stock_client: { verdict: "signs" } } as unknown as ListingAnswer;
   const all = Object.keys(DEFECTS).map((name) => ({ defect: name, says: "x", mend: "y" }));
   const found = findingsOf({ ...blank, defects: all });
   expect(found).toHaveLength(all.length);
@@ -128,10 +131,9 @@ describe("for a workflow of GitHub", () => {
     const errors = written.split("\n").filter((line) => line.startsWith("::error "));
     const start = "::error file=public/a%2Cb%3Ac.json,title=";
     expect(errors.map((line) => line.replace(start, "").split(" ", 1)[0])).toEqual([
-      ...["malformed", "no_payable_entry", "bad_amount"],
+      ...["malformed", "no_payable_entry", "bad_amount", "bad_timeout"],
     ]);
     expect(errors[1]).toMatch(/ of http%3A\/\/127[^:]*::[^:]*%0A/);
-    expect(written).toMatch(/^::warning .*title=bad_timeout /m);
     const text = await readFile(summary, "utf8");
     expect(text).toContain("### Listing");
     expect(text).toContain("| grave | bad\\_amount |");

@@ -67,7 +67,7 @@ test("npm installs what is packed, without a script of any package, and the comm
 describe("by the severity of what is wrong", () => {
   /** The installed folder once more, in the time of a copy. */
   const again = () => shim([`mkdir -p "$7"`, `ln -s "${installed}/node_modules" "$7/node_modules"`]);
-  const MILD = [entry({ maxTimeoutSeconds: 100_000 })];
+  const MILD = [entry({ amount: "900000000" })];
   const GRAVE = [entry({ amount: "0.01", maxTimeoutSeconds: 100_000 })];
 
   test.each<[string, Record<string, unknown>[], string, boolean, string, string]>([
@@ -82,9 +82,9 @@ describe("by the severity of what is wrong", () => {
     expect([done.ok, done.outputs, done.log]).toEqual([ok, { severity, "exit-code": code }, expect.any(String)]);
     const [errors, warnings] = [titles(done, "error"), titles(done, "warning")];
     expect(errors.includes("bad_amount")).toBe(severity === "grave");
-    expect(warnings.includes("bad_timeout")).toBe(severity !== "none");
+    expect(warnings.includes("stock_client")).toBe(severity === "mild");
     expect(done.commands.every(({ properties }) => properties.file === "public/x402")).toBe(true);
-    expect(done.summary.includes("bad\\_timeout")).toBe(severity !== "none");
+    expect(done.summary.includes("bad\\_timeout")).toBe(severity === "grave");
   });
 
   test("nobody there", async () => {
