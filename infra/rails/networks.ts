@@ -203,6 +203,7 @@ export function createRails(rails: readonly Rail[], confirm?: (network: string) 
     asset: first.asset,
     decimalsOf: (entry) => decimalsOf(railOf(entry), entry),
     canPay: (entry) => rails.some((rail) => rail.canPay(entry)),
+    feeReserve: (entry) => railOf(entry).feeReserve?.(entry) ?? 0n,
     async sign(entry, wallet, context) {
       const rail = railOf(entry);
       await confirm?.(rail.network);

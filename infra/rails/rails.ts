@@ -19,6 +19,11 @@ export interface Rail {
    */
   canPay(entry: PayableEntry): boolean;
   /**
+   * Returns what a wallet has to hold beside the amount of an entry, atomic units: more than any fee that the payer
+   * pays in the same token. Absent where the payer pays no fee.
+   */
+  feeReserve?(entry: PayableEntry): bigint;
+  /**
    * Signs the payment for one entry without sending it. The header value is complete and can be sent more than once:
    * it has one nonce and settles once. The caller makes it durable before sending it.
    * @throws CannotSign when the terms cannot be signed now; ChainDown when the chain has to be asked and does not

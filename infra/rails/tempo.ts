@@ -218,10 +218,15 @@ function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wa
   };
 }
 
+/** Atomic units of a dollar token, a cent. The fee of a payment is known only when it is signed, and is far lower. */
+const FEE_RESERVE = 10_000n;
+
 /** Creates a rail for mpp `tempo/charge` with a TIP-20 token. Settlements are found by the memo in the token's event. */
-export const createTempoRail = (options: EvmRailOptions): Rail =>
-  createTokenRail(options, {
+export const createTempoRail = (options: EvmRailOptions): Rail => ({
+  ...createTokenRail(options, {
     obstacleTo: (entry) => whyNotTempo(entry, options.network, options.asset.toLowerCase()),
     signer: createTempoSigner,
     find: findByMemo,
-  });
+  }),
+  feeReserve: ({ challenge }) => (challenge && methodDetails(challenge).feePayer === true ? 0n : FEE_RESERVE),
+});

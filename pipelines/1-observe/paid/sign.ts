@@ -65,7 +65,9 @@ function whyExpiresTooEarly(signed: SignedPayment, entry: PayableEntry, head: { 
 
 async function signOnce(tools: Tools, endpoint: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
-  const { network, asset, amountAtomic } = entry;
+  const { network, asset } = entry;
+  // A blind wallet pays on one day only, so one that cannot cover the fee too would be used up without a payment.
+  const amountAtomic = entry.amountAtomic + (tools.rail.feeReserve?.(entry) ?? 0n);
   const tokenAmount = { network, asset, amountAtomic };
   const wallet: Wallet = call.blind
     ? await tools.wallets.blind(endpoint.cap, day, amountAtomic, tokenAmount)

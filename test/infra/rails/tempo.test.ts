@@ -97,7 +97,8 @@ test("a challenge that is about to end, and a wallet without money, are not sign
   const entry = await asked();
   const late = { ...entry, challenge: { ...entry.challenge!, expires: new Date(Date.now() + 5_000).toISOString() } };
   await expect(rail.sign(late, await payer(), {})).rejects.toMatchObject({ name: "CannotSign" });
-  // The price itself is not enough: the fee is taken in the same token.
+  // The price itself is not enough: the fee is taken in the same token, unless the seller pays it.
+  expect(rail.feeReserve!(entry)).toBe(10_000n);
   for (const funds of [0n, 10_000n])
     await expect(rail.sign(entry, await payer(funds), {})).rejects.toMatchObject({ name: "NoWallet" });
 });

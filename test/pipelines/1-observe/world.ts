@@ -9,6 +9,7 @@ import type {
   PayableEntry,
   Payers,
   PayersQuery,
+  PaymentNeed,
   Rail,
   Settlement,
   SignedPayment,
@@ -263,6 +264,8 @@ export class FakeRail implements Rail {
   readonly network = NETWORK;
   readonly asset = ASSET;
   down = false;
+  /** What a wallet has to hold beside the price, atomic units. */
+  fee = 0n;
   block = 100;
   time = 1_800_000_000;
   readonly signed: SignedPayment[] = [];
@@ -272,6 +275,9 @@ export class FakeRail implements Rail {
 
   #ask(): void {
     if (this.down) throw Object.assign(new Error("the chain does not answer"), { name: "ChainDown" });
+  }
+  feeReserve(): bigint {
+    return this.fee;
   }
   canPay(entry: PayableEntry): boolean {
     const { scheme, network, asset, amountAtomic } = entry;
@@ -346,10 +352,14 @@ export class FakeRail implements Rail {
 
 export class FakeWallets implements Wallets {
   readonly blinds: string[] = [];
-  async known(): Promise<Wallet> {
+  /** What each wallet was asked for, atomic units. */
+  readonly needs: bigint[] = [];
+  async known(need?: PaymentNeed): Promise<Wallet> {
+    if (need) this.needs.push(need.amountAtomic);
     return { address: "0x1111111111111111111111111111111111111111", privateKey: "0x00" };
   }
-  async blind(cap: string, day: string): Promise<Wallet> {
+  async blind(cap: string, day: string, _least?: bigint, need?: PaymentNeed): Promise<Wallet> {
+    if (need) this.needs.push(need.amountAtomic);
     this.blinds.push(`${cap} ${day}`);
     const address = `0x${createHash("sha256").update(`${cap} ${day}`).digest("hex").slice(0, 40)}`;
     return { address, privateKey: "0x00" };

@@ -579,7 +579,7 @@ describe("nothing is signed", () => {
         w.wallets.known = async () => {
           throw new Error("empty");
         };
-        w.wallets.blind = w.wallets.known;
+        w.wallets.blind = () => w.wallets.known();
         return terms402();
       },
       { says: expect.stringMatching(/empty/) },
@@ -601,6 +601,15 @@ describe("nothing is signed", () => {
     expect(world.log.bodies("handshake")).toMatchObject([{ planned: "paid", ...want }]);
     expect(world.log.bodies("paid.intent")).toEqual([]);
     expect(world.egress.paid()).toEqual([]);
+  });
+
+  test.each([true, false])("a wallet is asked for what the fee takes beside the price (blind: %s)", async (blind) => {
+    const world = fakeWorld();
+    world.rail.fee = 10_000n;
+    const plan = firstPaidOnly(await listAndPlan(world, honest(world.rail)));
+    const lines = plan.lines.map((line) => ({ ...line, calls: line.calls.map((call) => ({ ...call, blind })) }));
+    await world.observer.observeSpan({ ...plan, lines }, START, END);
+    expect(new Set(world.wallets.needs)).toEqual(new Set([BigInt(entry().amount as string) + 10_000n]));
   });
 
   test.each([true, false])(
