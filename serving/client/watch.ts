@@ -4,8 +4,11 @@ import { postOf, type Service } from "./ask.ts";
 import { readBounded } from "./http.ts";
 import { type KeySet, verifyCard } from "./verify.ts";
 
-/** Time limit for creating a watcher. The service posts its challenge to the receiver before it answers. */
-const CREATE_TIMEOUT_MS = 20_000;
+/**
+ * Time limit for creating a watcher. The service posts its challenge to the receiver before it answers, and waits up to
+ * 25 s for the receiver. If the client gave up earlier, the watcher could exist, and its token would be lost.
+ */
+const CREATE_TIMEOUT_MS = 30_000;
 
 /**
  * Creates a watcher (POST /v1/watchers). The receiver at `url` must be listening, since the service posts it a
