@@ -71,7 +71,7 @@ export function rotateKeys(config: Config, purposeArgument: string, options: Opt
   print(options, { purpose, made: newKey, old: oldKey }, [
     lineOf(oldKey!),
     lineOf(newKey!),
-    `Restart publisher and serving within ${days} days: each publishes or loads the new keys document when it starts.`,
+    `Restart publisher and serving within ${days === 1 ? "a day" : `${days} days`}: each publishes or loads the new keys document when it starts.`,
     "next: touchstone keys list",
   ]);
 }

@@ -1,6 +1,7 @@
 import { canonicalText, sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { parseUrl } from "../infra/url.ts";
 import { createDraft } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
@@ -73,13 +74,20 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
 const isListed = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
-/** `touchstone listings list`: prints every endpoint that a source lists now. */
-export const listListings = (config: Config, options: OptionsOf<"listings list">): Promise<void> =>
-  withRecord(config, async (reading) => {
+/** Returns a host in the form in which urls have it. @throws Failure `usage` for a text that is no host */
+function parseHost(text: string): string {
+  const url = /[/?#@]/.test(text) ? null : parseUrl(`https://${text}`);
+  if (!url) throw new Failure("usage", `--host: expected a host such as seller.example or 10.0.0.1:8080, not ${text}`);
+  return url.host;
+}
+
+/** `touchstone listings list`: prints every endpoint that a source lists now. @throws Failure `usage` */
+export async function listListings(config: Config, options: OptionsOf<"listings list">): Promise<void> {
+  const host = options.host === undefined ? null : parseHost(options.host);
+  await withRecord(config, async (reading) => {
     const all = await readEndpoints(reading);
     const shownEndpoints = all.filter(
-      (one) =>
-        (options.all || isListed(one)) && (options.host === undefined || parseUrl(one.url)?.host === options.host),
+      (one) => (options.all || isListed(one)) && (host === null || parseUrl(one.url)?.host === host),
     );
     const lines = shownEndpoints.map(
       (one) => `${one.capability_id}  ${isListed(one) ? "" : "(delisted) "}${nameOf(one)}`,
@@ -93,6 +101,7 @@ export const listListings = (config: Config, options: OptionsOf<"listings list">
       next,
     ]);
   });
+}
 
 /**
  * Returns the endpoint with this capability id, or all endpoints at this url.
