@@ -61,6 +61,16 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
       return new FastResponse(frontPageText(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
     }),
   );
+  // The health check of the image asks this path at port 8403, the default port of `mirror serve`.
+  app.all(
+    "/health",
+    createHandler(async () => {
+      const isCopied = (await publicStore.get("checkpoint")) !== null;
+      const health = { role: "mirror serve", ok: isCopied, problems: isCopied ? [] : ["nothing is copied yet"] };
+      const headers = { "content-type": "application/json", "cache-control": "no-store" };
+      return new FastResponse(`${JSON.stringify(health)}\n`, { status: isCopied ? 200 : 503, headers });
+    }),
+  );
   app.all("/**", (event) => errorResponse(event, new Problem("not_found", "a mirror has only objects")));
   return app;
 }

@@ -50,6 +50,15 @@ const raw = (path: string, method = "GET"): Promise<{ status: number; body: stri
     asked.end();
   });
 
+test("/health is 200 once a checkpoint is copied, and 503 before", async () => {
+  expect(await raw("/health")).toMatchObject({ status: 200, body: expect.stringContaining('"ok":true') });
+  const empty = await Mirror.open();
+  const app = createMirrorApp(empty.publicStore, createLogger("silent"));
+  const answer = await app.request("/health");
+  expect([answer.status, await answer.json()]).toEqual([503, expect.objectContaining({ ok: false })]);
+  await empty.close();
+});
+
 test("another mirror copies and proves it, as it would the service itself", async () => {
   const second = await Mirror.open();
   const source = new HttpSource(serving.url, { clock: new FixedClock(NOW) });
