@@ -13,7 +13,6 @@ import { MirrorState } from "../pipelines/mirror/state.ts";
 import { MirrorBusy } from "../pipelines/published/errors.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
-import { commandStatusLines, openCommandStatus } from "./command-status.ts";
 import { endInTime, onStopSignal } from "./exit.ts";
 import { withOpen } from "./files.ts";
 import { ProgressLine, print, say } from "./printer.ts";
@@ -84,6 +83,8 @@ async function follow(
   { dir, settings }: { dir: string; settings: Config },
   printRun: (done: MirrorSummary) => void,
 ): Promise<void> {
+  // Only a mirror that follows needs the HTTP server of this file. A single run starts faster without it.
+  const { commandStatusLines, openCommandStatus } = await import("./command-status.ts");
   const stop = new AbortController();
   const metrics = createMetrics("mirror");
   const work = { role: "mirror", work: "mirror", pauseSeconds: everySeconds, dir } as const;
