@@ -2,11 +2,9 @@ import { H3 } from "h3";
 import { FastResponse } from "srvx";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { MAX_REQUEST_BYTES } from "../infra/tree/add-checkpoint.ts";
-import type { Witness, WitnessAnswer } from "../pipelines/witness/witness.ts";
+import { textAnswer, type Witness, type WitnessAnswer } from "../pipelines/witness/witness.ts";
 import { Problem } from "./http/problem.ts";
 import { readBody } from "./http/request.ts";
-
-const TEXT_TYPE = "text/plain; charset=utf-8";
 
 const respond = ({ status, body, type }: WitnessAnswer): Response =>
   new FastResponse(typeof body === "string" ? body : new Uint8Array(body), {
@@ -14,11 +12,6 @@ const respond = ({ status, body, type }: WitnessAnswer): Response =>
     headers: { "content-type": type, "cache-control": "no-store", "x-content-type-options": "nosniff" },
   });
 
-const textAnswer = (status: WitnessAnswer["status"], text: string): WitnessAnswer => ({
-  status,
-  body: `${text}\n`,
-  type: TEXT_TYPE,
-});
 const respondText = (status: WitnessAnswer["status"], text: string): Response => respond(textAnswer(status, text));
 
 /**

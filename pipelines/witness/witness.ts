@@ -30,9 +30,10 @@ export interface WitnessAnswer {
 }
 
 const TEXT_TYPE = "text/plain; charset=utf-8";
-const refusalOf = (status: WitnessAnswer["status"], says: string): WitnessAnswer => ({
+/** Makes an answer of one line of text. */
+export const textAnswer = (status: WitnessAnswer["status"], text: string): WitnessAnswer => ({
   status,
-  body: `${says}\n`,
+  body: `${text}\n`,
   type: TEXT_TYPE,
 });
 
@@ -80,7 +81,7 @@ export class Witness {
     const lastCosigned = origin === undefined ? null : this.state.lastCosigned(origin);
     return lastCosigned
       ? { status: 200, body: lastCosigned.note, type: TEXT_TYPE }
-      : refusalOf(404, "no checkpoint of this log was cosigned");
+      : textAnswer(404, "no checkpoint of this log was cosigned");
   }
 
   /** Answers a request `add-checkpoint`. A cosignature is on the disk before it is returned. */
@@ -93,20 +94,20 @@ export class Witness {
       note = parseNote(submission.checkpoint);
       head = parseBody(note.text);
     } catch (error) {
-      if (error instanceof BadNote) return refusalOf(400, error.message);
+      if (error instanceof BadNote) return textAnswer(400, error.message);
       throw error;
     }
     const keys = this.#logs.get(head.origin);
-    if (!keys) return refusalOf(404, "this witness does not know the log");
+    if (!keys) return textAnswer(404, "this witness does not know the log");
     const [log, ...logs] = keys as [NoteKey, ...NoteKey[]];
     try {
       openCheckpoint(submission.checkpoint, { log, logs });
     } catch (error) {
-      if (error instanceof BadNote) return refusalOf(403, error.message);
+      if (error instanceof BadNote) return textAnswer(403, error.message);
       throw error;
     }
     if (submission.old > head.size)
-      return refusalOf(400, `the old size ${submission.old} is larger than the checkpoint's`);
+      return textAnswer(400, `the old size ${submission.old} is larger than the checkpoint's`);
     return this.state.change(head.origin, (last) => this.#decide(submission, note, head, last));
   }
 
@@ -119,12 +120,12 @@ export class Witness {
     const size = lastCosigned?.size ?? 0;
     if (old !== size) return { status: 409, body: `${size}\n`, type: SIZE_CONTENT_TYPE };
     const inconsistency = findInconsistency(head, proof, lastCosigned);
-    if (inconsistency) return refusalOf(422, inconsistency);
+    if (inconsistency) return textAnswer(422, inconsistency);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);
     // A cosignature says that no larger tree was cosigned until its time, so the times for one log must never go back.
     const signedS = Math.max(nowS, lastCosigned?.signedS ?? 0);
     if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
-      return refusalOf(503, "this witness's clock is behind its last cosignature of this log");
+      return textAnswer(503, "this witness's clock is behind its last cosignature of this log");
     }
     const line = cosignatureLine(note.text, this.state.signer, new Date(signedS * 1000));
     const logLines = this.#logs.get(head.origin)!.flatMap((key) => {
