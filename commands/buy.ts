@@ -2,6 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { sha256hex } from "../infra/canonical.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
+import { MAX_ORDER_BYTES } from "../serving/client/carrier.ts";
 import { microOf } from "../serving/client/concerns.ts";
 import {
   type Bought,
@@ -18,9 +19,6 @@ import { createSavingFetch, deletePaymentFile, existingPaymentFile } from "./pay
 import { canAsk, openDialogue, printJson, printJsonText, printLines, say } from "./printer.ts";
 import { createPayingFetch, openPurse, type Purse } from "./purse.ts";
 import type { OptionsOf } from "./table.ts";
-
-/** Largest response with an order, bytes. An order can contain an answer of 1 MiB, in base64. */
-const ORDER_BYTES = 4 * 1024 * 1024;
 
 /** The properties of an order that this command prints or compares. */
 interface OrderDocument {
@@ -310,7 +308,7 @@ function printAnswer({ text, bytes, type }: ReceivedBody): void {
 async function saveOrder(service: Service, id: string, file: string): Promise<OrderDocument> {
   if (!/^ord_[0-9A-Z]{26}$/.test(id)) throw new Failure("tampered", "the service returned an invalid order id");
   try {
-    const { body } = await service.ask(`/v1/orders/${id}`, {}, { max_bytes: ORDER_BYTES });
+    const { body } = await service.ask(`/v1/orders/${id}`, {}, { max_bytes: MAX_ORDER_BYTES });
     if (existsSync(file) && parseJsonObject(readFileSync(file, "utf8")).order_id !== id)
       throw new Failure("already", `${file} exists and is not overwritten`);
     writeFileSync(file, `${JSON.stringify(body, null, 2)}\n`, { mode: 0o600 });

@@ -142,13 +142,9 @@ export async function resumeThrough(
 
 function outcomeOf(response: Response, carrier: Carrier): Omit<Bought, "answer"> {
   const receipt = receiptOf(response);
-  const outcome = receipt?.success
-    ? "delivered"
-    : carrier.hasPaid && response.status === 410
-      ? "expired"
-      : carrier.hasPaid && response.status !== 402
-        ? "not_delivered"
-        : "not_paid";
+  let outcome: Bought["outcome"] = response.status === 410 ? "expired" : "not_delivered";
+  if (receipt?.success) outcome = "delivered";
+  else if (!carrier.hasPaid || response.status === 402) outcome = "not_paid";
   const order = response.headers.get("touchstone-order") ?? carrier.order;
   return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt };
 }

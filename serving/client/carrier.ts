@@ -65,7 +65,7 @@ const FINAL = new Set([
 
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 /** Longest order, bytes: a settled one has the answer of up to 1 MiB in base64. */
-const MAX_ORDER_BYTES = 4 * 1024 * 1024;
+export const MAX_ORDER_BYTES = 4 * 1024 * 1024;
 /** Longest answer of a seller that the service accepts, bytes. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 const TERMS_TIMEOUT_MS = 5000;
