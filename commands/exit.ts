@@ -93,8 +93,8 @@ export const untilStopped = (): Promise<void> => new Promise((resolve) => void o
 
 /**
  * Longest time from the stop signal to the end of a process that may end without finishing its work: replica, serving,
- * monitor, mirror; ms. It is longer than the 10 s that requests in progress get, and shorter than the 30 s after which systemd
- * or Docker kills these processes (infra/deploy).
+ * monitor, mirror; ms. It is longer than the 10 s that requests in progress get, and shorter than the 30 s after which
+ * systemd or Docker kills these processes (infra/deploy).
  */
 const STOP_MS = 20_000;
 

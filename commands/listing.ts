@@ -47,13 +47,14 @@ const severityOf = (defect: string): Severity => {
   return defect === "bad_timeout" || DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
 };
 
-/** Returns findings about offers that have no defect, and that our client refuses by default. */
-function refusedOffers(offers: ListingAnswer["offers"]): Finding[] {
+/** Returns findings about what is no defect, and what our client refuses by default. */
+function clientFindings({ offers, defects }: Pick<ListingAnswer, "offers" | "defects">): Finding[] {
   const longest = Math.max(0, ...offers.map(({ max_timeout_s }) => max_timeout_s ?? 0));
   const payees = new Set(offers.flatMap(({ pay_to }) => (pay_to === null ? [] : addressKey(pay_to))));
   const { maxValidity_s } = DEFAULT_POLICY;
   const findings: Finding[] = [];
-  if (longest > maxValidity_s) {
+  // The defect `bad_timeout`, of a timeout that is out of any bounds, says as much.
+  if (longest > maxValidity_s && !defects.some(({ defect }) => defect === "bad_timeout")) {
     const says = `a payment would be valid for ${longest} s; our client signs for ${maxValidity_s} s at most`;
     const mend = `Set \`maxTimeoutSeconds\` to ${maxValidity_s} or less; 60 is usual.`;
     findings.push({ severity: "grave", what: "validity", says, mend });
@@ -71,9 +72,7 @@ export function findingsOf({ state, says, mend, offers, defects, stock_client: s
   if (state !== "asked") findings.push({ severity: "grave", what: state, says, mend });
   for (const { defect, says: words, mend: how } of defects)
     findings.push({ severity: severityOf(defect), what: defect, says: words, mend: how });
-  // The record's defect for a timeout that is out of any bounds says as much.
-  const isTimeoutBad = defects.some(({ defect }) => defect === "bad_timeout");
-  findings.push(...refusedOffers(offers).filter(({ what }) => what !== "validity" || !isTimeoutBad));
+  findings.push(...clientFindings({ offers, defects }));
   if (state === "asked" && stock.verdict === "refuses")
     findings.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
   if (stock.verdict === "signs_without_spend_limits")
