@@ -72,8 +72,6 @@ CREATE OR REPLACE TEMP TABLE sampled AS SELECT obs_id, cap, t FROM samples LIMIT
 -- Probes that are in a file of the archive are counted in the totals, and are not stored as events. One statement
 -- inserts all records: after two statements into one table in one transaction, the first of them without a row, the
 -- engine (1.5.6) showed the rows of neither until a checkpoint.
--- statement: after two statements into one table in one transaction, the first without a row, the engine (1.5.6) showed the rows
--- of neither until a checkpoint.
 INSERT INTO event BY NAME
 SELECT * EXCLUDE (filed, state, status, planned, url, method, terms, differs, signed_offers) FROM stage WHERE NOT filed;
 -- Adds the ids of the archived records, so that the lists of ids stay complete for the days that they cover.
