@@ -87,7 +87,7 @@ const formatBound = (figure: number): string => (Math.floor(Math.round(figure * 
 const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
 /**
- * Formats the letters as a table: one line for each url of a seller with the reasons below it, and at the end a
+ * Formats the letters as a table: one line for each url of a seller, with its address and the reasons below it, and at the end a
  * command to try.
  */
 export function letterLines(result: MarketLetters, baseUrl: string): string[] {
@@ -100,6 +100,7 @@ export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   ]);
   const market = result.market.flatMap((one, i) => [
     lines[i]!,
+    INDENT + one.url,
     ...wrapText(one.why),
     ...(one.flags.length ? wrapText(`flags: ${one.flags.join(", ")}`) : []),
     ...(one.defects.length ? wrapText(`defects: ${one.defects.join(", ")}`) : []),

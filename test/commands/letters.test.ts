@@ -20,17 +20,18 @@ const tableOf = (...market: SellerLetter[]): string[] => {
   return letterLines(result, "http://127.0.0.1:8402");
 };
 
-test("a line a seller under one head, its reason wrapped beneath it, flags and defects named", () => {
+test("a line a seller under one head, its address and its reason beneath it, flags and defects named", () => {
   const why = `UNRATED: ${"3 of 30 paid calls so far ".repeat(12).trim()}.`;
   const nobody = { band: "UNRATED", seller: "newcomer", tier: null, composite: null, samples: 3, why };
   const lines = tableOf(one({}), one({ ...nobody, flags: ["dark", "no_example"], defects: ["terms_in_body"] }));
   expect(lines[1]).toBe("letter   seller    tier     composite  records");
   expect(lines[2]).toBe("A        honest    outcome  0.566      208");
-  expect(lines[3]).toBe("    A on OUTCOME_VERIFIED, composite 0.566.");
-  expect(lines[4]).toBe("UNRATED  newcomer  -        -          3");
+  expect(lines[3]).toBe("    http://127.0.0.2:20002/sum?a=1&b=2");
+  expect(lines[4]).toBe("    A on OUTCOME_VERIFIED, composite 0.566.");
+  expect(lines[5]).toBe("UNRATED  newcomer  -        -          3");
   const flags = lines.indexOf("    flags: dark, no_example");
   expect(lines[flags + 1]).toBe("    defects: terms_in_body");
-  const wrapped = lines.slice(5, flags);
+  const wrapped = lines.slice(7, flags);
   expect(wrapped.length).toBeGreaterThan(2);
   expect(wrapped.map((line) => line.trim()).join(" ")).toBe(why);
   for (const line of lines) expect(line.length).toBeLessThanOrEqual(120);
