@@ -29,6 +29,8 @@ const RECEIPT_TIMEOUT_MS = 15_000;
 const COST_TIMEOUT_MS = 3_000;
 /** Number of transactions whose gas costs are remembered. */
 const MAX_REMEMBERED_COSTS = 1_000;
+/** Number of transactions that were sent, and of those that had no receipt in time, whose calls are remembered. */
+const MAX_REMEMBERED_CALLS = 1_000;
 
 export interface ContractCall {
   address: Address;
@@ -62,7 +64,9 @@ export interface Sender {
   readonly address: Address;
   /**
    * Simulates a call against the newest block, signs it and sends it. Resolves with the hash when the node has
-   * accepted the transaction. Callers may run in parallel.
+   * accepted the transaction. Callers may run in parallel. A call whose earlier transaction had no receipt in time is
+   * not sent again while that transaction is in a block or can still enter one: its hash is returned instead, since
+   * two transactions of one call pay gas twice.
    * @throws WouldRevert, ChainDown, and the error with which a node refuses it
    */
   write(call: ContractCall): Promise<Hex>;
@@ -160,6 +164,23 @@ export function createSender(
   const { costOf, spent } = createCostReader(reader, account.address);
   let nonce: number | null = null;
   let lastSend: Promise<unknown> = Promise.resolve();
+  /** The call of each transaction, and the transaction of each call that had no receipt in time. */
+  const callOf = new BoundedMap<Hex, string>(MAX_REMEMBERED_CALLS);
+  const lateTransactionOf = new BoundedMap<string, Hex>(MAX_REMEMBERED_CALLS);
+
+  /**
+   * Returns the late transaction of a call while it may still take effect; null if there is none, the node no longer
+   * knows it, or it waits behind an unused nonce.
+   */
+  async function findLate(callText: string): Promise<Hex | null> {
+    const hash = lateTransactionOf.get(callText);
+    if (hash === undefined) return null;
+    const transaction = await reader.getTransaction({ hash }).catch(() => null);
+    if (!transaction) return null;
+    if (transaction.blockNumber !== null) return hash;
+    const nextNonce = await reader.getTransactionCount({ address: account.address, blockTag: "pending" });
+    return transaction.nonce < nextNonce ? hash : null;
+  }
 
   async function sendNext(to: Address, data: Hex, gas = DEFAULT_GAS): Promise<Hex> {
     for (let attempt = 1; ; attempt++) {
@@ -191,22 +212,30 @@ export function createSender(
     address: account.address,
     spent,
     async write(call) {
+      const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
+      const callText = `${call.address} ${data}`;
+      const late = await findLate(callText);
+      if (late !== null) return late;
       const revertReason = await whyItWouldRevert(reader, account.address, call);
       if (revertReason !== null) throw new WouldRevert(revertReason);
-      const data = encodeFunctionData({ abi: call.abi, functionName: call.functionName, args: call.args });
       const sending = lastSend.then(() => sendNext(call.address, data, call.gas));
       lastSend = sending.catch(() => {});
-      return sending;
+      const hash = await sending;
+      callOf.set(hash, callText);
+      return hash;
     },
     async receipt(hash) {
       try {
         const receipt = await waitForReceipt(reader, hash);
         costOf(receipt);
+        lateTransactionOf.delete(callOf.get(hash) ?? "");
         return receipt;
       } catch (error) {
         // The node may have dropped the transaction. Unless the nonce is read again, the unused nonce would block all
         // later transactions.
         nonce = null;
+        const callText = callOf.get(hash);
+        if (callText !== undefined) lateTransactionOf.set(callText, hash);
         throw error;
       }
     },

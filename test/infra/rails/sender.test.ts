@@ -1,6 +1,15 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { type Abi, encodeErrorResult, erc20Abi, formatTransactionReceipt, type Hex, parseAbi } from "viem";
+import {
+  type Abi,
+  encodeErrorResult,
+  erc20Abi,
+  formatTransactionReceipt,
+  type Hex,
+  keccak256,
+  parseAbi,
+  parseTransaction,
+} from "viem";
 import { generatePrivateKey } from "viem/accounts";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { startLocalChain } from "../../../fixtures/chain/local-chain.ts";
@@ -97,6 +106,94 @@ test("a node that never says what a transaction cost is not waited for", async (
     const cost = told(null).spent(TX);
     await vi.advanceTimersByTimeAsync(3_000);
     expect(await cost).toBe(null);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+/**
+ * A node that takes transactions and puts none into a block. `pool`: the nonces that it holds; `mined`: those that are in
+ * a block.
+ */
+function slowNode() {
+  const pool = new Map<Hex, number>();
+  const mined = new Set<Hex>();
+  let next = 0;
+  const nonceOf = (raw: Hex) => parseTransaction(raw).nonce ?? 0;
+  const reader = {
+    simulateContract: async () => ({}),
+    estimateFeesPerGas: async () => ({ maxFeePerGas: 1n, maxPriorityFeePerGas: 1n }),
+    getTransactionCount: async () => next,
+    async getTransaction({ hash }: { hash: Hex }) {
+      if (!pool.has(hash)) throw new Error("not found");
+      return { nonce: pool.get(hash), blockNumber: mined.has(hash) ? 1n : null };
+    },
+    async request({ method, params: [one] }: { method: string; params: [Hex] }) {
+      if (method === "eth_getTransactionReceipt")
+        return mined.has(one) ? { from: TO, transactionHash: one, gasUsed: "0x2", status: "0x1" } : null;
+      pool.set(keccak256(one), nonceOf(one));
+      next = Math.max(next, nonceOf(one) + 1);
+    },
+  } as unknown as Reader;
+  const setNext = (nonce: number) => {
+    next = nonce;
+  };
+  const forget = () => {
+    pool.clear();
+    setNext(0);
+  };
+  const mine = () => {
+    for (const hash of pool.keys()) mined.add(hash);
+  };
+  return { reader, pool, mine, forget, setNext };
+}
+
+test("a call is not sent twice while its first transaction may still enter a block", async () => {
+  vi.useFakeTimers();
+  try {
+    const node = slowNode();
+    const sender = createSender(node.reader, 84532, `0x${"1".repeat(64)}`);
+    const attempt = async (change: Partial<typeof call> = {}) => {
+      const outcome = transact(sender, { ...call, ...change });
+      await vi.advanceTimersByTimeAsync(16_000);
+      return outcome;
+    };
+    const first = (await attempt()) as { outcome: string; tx: Hex };
+    expect(first.outcome).toBe("unknown");
+    expect(await attempt()).toMatchObject({ outcome: "unknown", tx: first.tx });
+    expect(node.pool.size).toBe(1);
+    // Another call is another transaction, late or not.
+    expect(await attempt({ address: "0x00000000000000000000000000000000000000b2" })).toMatchObject({
+      outcome: "unknown",
+    });
+    expect(node.pool.size).toBe(2);
+    node.mine();
+    expect(await attempt()).toEqual({ outcome: "sent", tx: first.tx });
+    // Its receipt was read, so the next such call is one of its own.
+    expect(((await attempt()) as { tx: Hex }).tx).not.toBe(first.tx);
+    expect(node.pool.size).toBe(3);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test.each([
+  ["the node dropped", (node: ReturnType<typeof slowNode>) => node.forget()],
+  ["waits behind an unused nonce", (node: ReturnType<typeof slowNode>) => node.setNext(0)],
+] as const)("a call whose transaction %s is sent again", async (_what, happens) => {
+  vi.useFakeTimers();
+  try {
+    const node = slowNode();
+    node.setNext(7);
+    const sender = createSender(node.reader, 84532, `0x${"1".repeat(64)}`);
+    const attempt = async () => {
+      const outcome = transact(sender, call);
+      await vi.advanceTimersByTimeAsync(16_000);
+      return (await outcome) as { tx: Hex };
+    };
+    const first = await attempt();
+    happens(node);
+    expect((await attempt()).tx).not.toBe(first.tx);
   } finally {
     vi.useRealTimers();
   }
