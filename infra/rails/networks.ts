@@ -42,6 +42,15 @@ export interface Network {
 const TEST_NETWORKS = new Set([
   ...["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002", "eip155:42431"],
 ]);
+/**
+ * Networks that make blocks at a fixed pace of a few seconds: Base, Polygon, Tempo, and their test networks. Others
+ * make blocks when there are transactions, or leave some out, so there an old newest block says nothing.
+ */
+const STEADY_NETWORKS = new Set([
+  ...["eip155:8453", "eip155:84532", "eip155:137", "eip155:80002", "eip155:4217", "eip155:42431"],
+]);
+export const hasFixedBlockTime = (id: string): boolean => STEADY_NETWORKS.has(id);
+
 const defaultConfirmations = (id: string): Confirmations => (TEST_NETWORKS.has(id) ? 1 : "finalized");
 
 /** Returns a network's USDC (Tempo: its dollar) from the protocols' packages. @throws ConfigError when they have none */

@@ -1,5 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
+import { hasFixedBlockTime } from "../../infra/rails/networks.ts";
 import type { Rail } from "../../infra/rails/rails.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 
@@ -19,7 +20,7 @@ export const chainTimeReader =
   (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
     try {
       const head = await rail.head({ network: rail.network });
-      return { newest: new Date(head.time * 1000), fixedBlockTime: true };
+      return { newest: new Date(head.time * 1000), fixedBlockTime: hasFixedBlockTime(rail.network) };
     } catch (error) {
       // The chain's time is only compared with our clock here, so publication goes on without it.
       logger.warn({ err: error }, "the chain's time could not be read");

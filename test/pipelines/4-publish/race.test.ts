@@ -1,8 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type Clock, FixedClock } from "../../../infra/clock.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { createLogger } from "../../../infra/telemetry.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
-import { ClockRefused } from "../../../pipelines/4-publish/clocks.ts";
+import { ClockRefused, chainTimeReader } from "../../../pipelines/4-publish/clocks.ts";
 import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { Fork } from "../../../pipelines/4-publish/tree-head.ts";
@@ -205,6 +206,19 @@ describe("clocks", () => {
     if (fine) expect(await publication).toMatchObject({ leaves: 1 });
     else await expect(publication).rejects.toThrow(ClockRefused);
     expect(await sizeNow()).toBe(fine ? 2 : 1);
+  });
+
+  it.each([
+    ["eip155:8453", true],
+    ["eip155:4217", true],
+    // Arbitrum and Avalanche make a block when there is a transaction, and Ethereum leaves slots empty.
+    ["eip155:42161", false],
+    ["eip155:43113", false],
+    ["eip155:1", false],
+  ])("the pace of %s is known: %s", async (network, fixedBlockTime) => {
+    const rail = { network, head: async () => ({ number: 1, time: 1_800_000_000 }) };
+    const read = chainTimeReader(rail as unknown as Parameters<typeof chainTimeReader>[0], createLogger("silent"));
+    expect(await read()).toEqual({ newest: new Date(1_800_000_000_000), fixedBlockTime });
   });
 
   it("a chain that cannot be asked, or a simulated clock: not compared", async () => {
