@@ -38,7 +38,6 @@ SELECT cap, n::INTEGER AS n, paid::INTEGER AS paid, chunk,
 
 -- Calls made no later than $theft_before that settled, were watched to their end, delivered nothing and were not
 -- refunded. Only our own calls count: a competitor could publish calls that make a seller look like a thief.
--- count: a rival could publish calls that make a seller look like a thief.
 CREATE OR REPLACE TEMP TABLE grade_thefts AS
 SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms)::INTEGER AS blocks, max(t) AS last
 FROM in_window($window_start, $now) s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row
@@ -57,6 +56,7 @@ DROP TABLE grade_thefts;
 -- writes: drops the temporary tables of grade/due and grade/chunk
 DROP TABLE IF EXISTS grade_withdrawn;
 DROP TABLE IF EXISTS grade_due;
+DROP TABLE IF EXISTS due_caps;
 DROP TABLE IF EXISTS grade_chunk;
 DROP TABLE IF EXISTS grade_buyers;
 DROP TABLE IF EXISTS grade_evidence;

@@ -2,7 +2,7 @@
 -- import and lookups use one definition.
 -- grain: none
 -- reads: nothing
--- writes: macros folded, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of
+-- writes: macros folded, without_form, without_han_form, plain_name, words_of, grams_of, number_key, lei_digits, lei_holds, host_of; temporary macros example_of
 --   and refusals
 
 -- Lower case without accents and without the points of abbreviations (S.p.A. becomes spa); every other sign becomes a

@@ -2,8 +2,8 @@
 -- Recomputes which samples are withdrawn by a correction: for new samples, and for all samples of an endpoint with a
 -- new correction or reinstatement.
 -- grain: one withdrawn sample
--- reads: temp stage, temp sampled, every_sample, correction_in_force
--- writes: withdrawal, withdrawn
+-- reads: temp stage, temp sampled, every_sample, correction_in_force, withdrawal
+-- writes: withdrawal, withdrawn, temp changed, temp withdrawal_new
 CREATE OR REPLACE TEMP TABLE changed AS
 SELECT DISTINCT cap FROM stage WHERE type IN ('correction', 'reinstated');
 CREATE OR REPLACE TEMP TABLE withdrawal_new AS

@@ -26,7 +26,7 @@ ORDER BY CASE topic WHEN 'listings' THEN 0 WHEN 'asks' THEN 2 ELSE 1 END, cap
 -- in another lake, so it is not marked.
 -- grain: one capability
 -- reads: $endpoints (JSON array; topic = the one that named the endpoint), site
--- writes: endpoint, temp touched
+-- writes: endpoint, temp endpoint_new, temp touched
 CREATE OR REPLACE TEMP TABLE endpoint_new AS
 SELECT unnest(from_json($endpoints, '[{"topic": "VARCHAR", "cap": "VARCHAR", "url": "VARCHAR", "method": "VARCHAR", "tool": "VARCHAR",
   "host": "VARCHAR", "domain": "VARCHAR", "platform": "VARCHAR", "ours": "BOOLEAN"}]'), recursive := true);

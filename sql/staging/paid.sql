@@ -4,7 +4,7 @@
 --   payee_new = one address of one capability
 -- reads: temp stage
 -- writes: paid_intent, class_asked, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers, paid_published,
---   commitment_open, receipt_open, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
+--   commitment_open, receipt_open, temp intent_new, temp touched_intent, temp seen_new, temp quoted_new, temp payee_new
 CREATE OR REPLACE TEMP TABLE intent_new AS
 SELECT event_id, cap, observed_at AS t, b.slot.block AS slot_block, b.w, b.input, b.url,
   micro_of(b.quote.price) AS price_micro, b.quote.pay_to, b.valid_before, b.first_leg,

@@ -26,8 +26,8 @@ LEFT JOIN filed f ON f.type = r.type AND f.part = r.part AND f.day = r.observed_
 -- copy of another, and is dropped, if it has the same event id, partition, key and scope (below).
 -- grain: loaded = one segment; stage = one new record; staged = one partition of a topic; touched = one capability with a new
 --   record; sampled = one sample that a correction may withdraw, none of them yet
--- reads: temp stage, event, filed, positions, left_id; $segments (JSON array of {topic, part, file, first, last, rows})
--- writes: loaded, event, left_id, temp stage, temp staged, temp touched, temp sampled
+-- reads: temp stage, event, filed, positions, left_id, samples; $segments (JSON array of {topic, part, file, first, last, rows})
+-- writes: loaded, event, left_id, temp stage, temp staged, temp around (a view), temp touched, temp sampled; macro scope_of
 INSERT INTO loaded
 SELECT s.topic, s.part, s.file, s.rows, min(r.observed_at), max(r.observed_at)
 FROM (SELECT unnest(from_json($segments, '[{"topic": "VARCHAR", "part": "USMALLINT", "file": "VARCHAR", "first": "BIGINT", "last": "BIGINT",

@@ -1,5 +1,6 @@
 -- The records of the log, as loaded from the segment files, and the offset up to which each partition is loaded.
--- grain: loaded = one live segment; positions = one (topic, part); every other table = one record of the log, once
+-- grain: loaded = one live segment; positions = one (topic, part); offer_signed, last_handshake = one capability, by its
+--   newest record; commitment_open, receipt_open = one record that is not published yet; every other table = one record of the log, once
 -- reads: nothing
 -- writes: loaded, positions, event, paid_intent, paid_result, settlement, paid_followup, retried, answered, settled_by, buyers,
 --   offer_signed, last_handshake, paid_published, commitment_open, receipt_open, listing, class_mapped, class_asked, correction,

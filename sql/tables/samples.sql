@@ -5,8 +5,9 @@
 --   earliest correction in force; site, endpoint, seen = one capability; quoted = one price of one capability; payee = one
 --   address of one capability; dirty, stale = one capability with new records since it was last graded, or since its volatile
 --   row was made
--- reads: event
+-- reads: event, correction, reinstated
 -- writes: samples, every_sample (a view), withdrawn, withdrawal, site, dirty, stale, endpoint, seen, quoted, payee,
+--   correction_in_force (a view)
 -- price = price of the offer that we would pay; asked_micro = price of the first readable offer, even if we cannot pay
 -- it.
 CREATE TABLE IF NOT EXISTS samples (
