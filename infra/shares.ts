@@ -3,7 +3,7 @@ import { BoundedMap } from "./bounded-map.ts";
 /**
  * Fair shares of resources for which untrusted clients compete. A request counts under up to three names: its payer,
  * its client network, and the domain that it makes this process contact. The rules keep a name from taking so much that
- * a request under other names gets nothing. {@link Places} are held for a while and are never taken back; a {@link
+ * a request under other names gets nothing. {@link Places} are held until their holder releases them, and are never taken back; a {@link
  * FairQueue} has entries that can be evicted.
  */
 export interface Holder {

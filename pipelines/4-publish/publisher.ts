@@ -26,7 +26,7 @@ export interface PublisherOptions {
   publicStore: Store;
   signers: PublisherSigners;
   clock: Clock;
-  /** Name of the log: the base address without its scheme unless configured. */
+  /** Name of the log: the base address without its scheme. */
   origin: string;
   /** Number of partitions of the event log. */
   partitions: number;
