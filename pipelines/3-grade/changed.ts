@@ -1,6 +1,6 @@
 import type { UnsignedCard } from "../record/card.ts";
 import { addDays, dayOf } from "../record/time.ts";
-import { BANDS, type Band, COMPONENTS } from "../record/vocabulary.ts";
+import { BANDS, type Band, COMPONENTS, type Tier } from "../record/vocabulary.ts";
 import { round6 } from "./bounds.ts";
 
 /**
@@ -20,9 +20,16 @@ export interface CardFacts {
   caps?: Readonly<Record<string, number>>;
 }
 
+/** A published card, as newer ones are compared with it. `compared`: its {@link comparedText}. */
+export interface PublishedCardFacts {
+  tier: Tier;
+  band: Band;
+  compared: string;
+}
+
 /** The published cards of one endpoint, and when they were published. */
 export interface PublishedFacts {
-  cards: readonly CardFacts[];
+  cards: readonly PublishedCardFacts[];
   /** Time of the newest publication. */
   publishedAt: Date;
   /** UTC day of the newest publication that counts towards the limit of one a day; null before the first. */
@@ -55,7 +62,8 @@ const isWorse = (before: Band, after: Band): boolean => {
   return after === "UNRATED" || BANDS.indexOf(after) > BANDS.indexOf(before);
 };
 
-const comparedText = ({ card, raw_band, headline, caps }: CardFacts): string =>
+/** The text of a card that differs from that of an older card exactly if the newer one is worth publishing. */
+export const comparedText = ({ card, raw_band, headline, caps }: CardFacts): string =>
   JSON.stringify([
     card.tier,
     card.band,
@@ -63,7 +71,7 @@ const comparedText = ({ card, raw_band, headline, caps }: CardFacts): string =>
     headline,
     card.flags ?? [],
     Object.entries(caps ?? {}).sort(),
-    COMPONENTS.map((name) => toHundredths(card.components?.[name].lower)),
+    COMPONENTS.map((name) => toHundredths(card.components?.[name]?.lower)),
   ]);
 
 /** The reason why a publication may not wait: a first card, a correction, or a worse letter; null where it may wait. */
@@ -75,9 +83,9 @@ function urgentReason(
   if (!published || published.cards.length === 0) return "first_card";
   if (hasCorrection) return "correction";
   for (const { card } of nextCards) {
-    const publishedCard = published.cards.find((known) => known.card.tier === card.tier);
+    const publishedCard = published.cards.find(({ tier }) => tier === card.tier);
     if (!publishedCard) return "first_card";
-    if (isWorse(publishedCard.card.band, card.band)) return "worse_letter";
+    if (isWorse(publishedCard.band, card.band)) return "worse_letter";
   }
   return null;
 }
@@ -97,7 +105,7 @@ export function decidePublication(
 ): PublicationDecision {
   const urgent = urgentReason(published, nextCards, hasCorrection);
   if (!published || urgent) return { publish: "now", reason: urgent, counts: false };
-  const isChanged = published.cards.map(comparedText).join() !== nextCards.map(comparedText).join();
+  const isChanged = published.cards.map(({ compared }) => compared).join() !== nextCards.map(comparedText).join();
   const today = dayOf(now);
   const isWeekOld = today >= addDays(dayOf(published.publishedAt), WEEK_DAYS);
   if (!isChanged && !isWeekOld) return { publish: "no", reason: null, counts: false };

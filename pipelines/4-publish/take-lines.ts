@@ -9,7 +9,7 @@ import {
 import { whyText } from "../3-grade/why.ts";
 import { lastCountedDayOf, type PublishedCap, wasCorrectedBetween } from "../published/caps.ts";
 import type { PublishedCorrection } from "../published/endpoint.ts";
-import type { RunCard, RunHeader, RunLine, SignedCard, UnsignedCard } from "../record/card.ts";
+import type { RunCard, RunHeader, RunLine, UnsignedCard } from "../record/card.ts";
 import { partitionOf } from "../record/ids.ts";
 import { dayOf, dayStart } from "../record/time.ts";
 import { BANDS, type Band, FLAGS, type Flag } from "../record/vocabulary.ts";
@@ -126,9 +126,7 @@ const correctedSinceCards = (published: PublishedCap | undefined): boolean =>
 const publishedFactsOf = (published: PublishedCap | undefined): PublishedFacts | null =>
   published && published.cards.length > 0
     ? {
-        cards: published.cards.map(({ text, raw_band, headline }) => {
-          return { card: JSON.parse(text) as SignedCard, raw_band, headline };
-        }),
+        cards: published.cards,
         publishedAt: dayStart(published.day),
         countedDay: lastCountedDayOf(published) || null,
       }

@@ -1,5 +1,5 @@
 import { canonicalText } from "../../infra/canonical.ts";
-import { decidePublication, type PublicationReason } from "../3-grade/changed.ts";
+import { comparedText, decidePublication, type PublicationReason } from "../3-grade/changed.ts";
 import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
 import { type Endpoint, keepRawLetters, type Projection, type RawLetter } from "./endpoint.ts";
@@ -16,6 +16,13 @@ export interface PublishedCard {
   band: Band;
   raw_band: Band;
   headline: boolean;
+  /** What a newer card is compared with (`comparedText` in 3-grade/changed.ts). */
+  compared: string;
+}
+
+/** The headline, of which the index shows more. Texts of the other cards would take most of a fold's memory. */
+export interface HeadlineCard extends PublishedCard {
+  headline: true;
   why: string;
   /** null if the card has no such member. */
   sample_count: number | null;
@@ -61,17 +68,23 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
     day: "",
     positions: {},
   }),
-  card: ({ index, card, raw_band, headline, why }, bytes) => ({
-    leaf: index,
-    tier: card.tier,
-    band: card.band,
-    raw_band,
-    headline,
-    why,
-    sample_count: card.sample_count ?? null,
-    measured: card.components !== null,
-    text: (bytes && cardTextOf(bytes)) ?? canonicalText(card),
-  }),
+  card: ({ index, card, raw_band, headline, why }, bytes) => {
+    const { tier, band } = card;
+    const compared = comparedText({ card, raw_band, headline });
+    if (!headline) return { leaf: index, tier, band, raw_band, headline, compared };
+    return {
+      leaf: index,
+      tier,
+      band,
+      raw_band,
+      headline,
+      compared,
+      why,
+      sample_count: card.sample_count ?? null,
+      measured: card.components !== null,
+      text: (bytes && cardTextOf(bytes)) ?? canonicalText(card),
+    };
+  },
   letters: keepRawLetters,
   run: (old, { day, inputs }) => ({
     previousLetters: old.cards.map(({ tier, band }) => ({ tier, band })),
@@ -83,7 +96,8 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
 };
 
 /** The card that GET /v1/check shows, the headline; null before the first. */
-export const headlineOf = (cap: PublishedCap): PublishedCard | null => cap.cards.find((card) => card.headline) ?? null;
+export const headlineOf = (cap: PublishedCap): HeadlineCard | null =>
+  cap.cards.find((card): card is HeadlineCard => card.headline) ?? null;
 
 /** Kinds of corrections that are published at once, together with the cards that they change. */
 const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);
@@ -99,20 +113,17 @@ const FREE_REASONS: ReadonlySet<PublicationReason | null> = new Set<PublicationR
   "worse_letter",
 ]);
 
-/** Makes card facts for {@link decidePublication} from letters alone: of an older group nothing else matters to it. */
+/** Card facts for {@link decidePublication} from letters alone: for what it is asked here nothing else matters. */
 const toCardFacts = (letters: readonly LetterOfTier[]) =>
-  letters.map(({ tier, band }) => ({
-    card: { tier, band, flags: [], components: null },
-    raw_band: band,
-    headline: false,
-  }));
+  letters.map(({ tier, band }) => ({ card: { tier, band, components: null }, raw_band: band, headline: false }));
 
 /** Newest UTC day whose one publication a group of cards has used up; "" for none. */
 export function lastCountedDayOf(cap: PublishedCap): string {
   const firstCard = cap.cards[0];
   if (!firstCard) return "";
   const runTime = new Date(cap.computedAt);
-  const factsBefore = { cards: toCardFacts(cap.previousLetters), publishedAt: runTime, countedDay: null };
+  const previousCards = cap.previousLetters.map((letter) => ({ ...letter, compared: "" }));
+  const factsBefore = { cards: previousCards, publishedAt: runTime, countedDay: null };
   const wasCorrected = wasCorrectedBetween(cap, cap.previousLeaf, firstCard.leaf);
   const { reason } = decidePublication(factsBefore, toCardFacts(cap.cards), runTime, wasCorrected);
   return FREE_REASONS.has(reason) && reason !== null ? cap.previousCountedDay : cap.day;

@@ -3,7 +3,7 @@ import { sha256 } from "../../infra/canonical.ts";
 import { canonicalHalves, joinHalves } from "../../infra/canonical-text.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
-import { headlineOf, type PublishedCap, type PublishedCard } from "./caps.ts";
+import { type HeadlineCard, headlineOf, type PublishedCap } from "./caps.ts";
 import type { ListingFacts } from "./endpoint.ts";
 import { Unproven } from "./errors.ts";
 import { MAX_BYTES, packedBound } from "./limits.ts";
@@ -54,7 +54,7 @@ export function shardBits(lines: number): number {
 export const shardOf = (url: string, bits: number): number =>
   bits === 0 ? 0 : sha256(url).readUInt32BE(0) >>> (32 - bits);
 
-type Headline = Pick<PublishedCard, "leaf" | "band" | "tier" | "sample_count" | "measured" | "why" | "text">;
+type Headline = Pick<HeadlineCard, "leaf" | "band" | "tier" | "sample_count" | "measured" | "why" | "text">;
 
 /** A listed endpoint at one size of the log. Both members are immutable: later leaves make new objects. */
 export interface IndexEntry {

@@ -14,6 +14,7 @@ import type { Draft } from "../../pipelines/4-publish/leaves.ts";
 import { EMPTY_TREE, growTree } from "../../pipelines/4-publish/live.ts";
 import { writeTree } from "../../pipelines/4-publish/recover.ts";
 import { checkpointKeys } from "../../pipelines/4-publish/tree-head.ts";
+import { headlineOf } from "../../pipelines/published/caps.ts";
 import { PublishedFold } from "../../pipelines/published/fold.ts";
 import { lineText, shardBits, shardOf } from "../../pipelines/published/index-lines.ts";
 import { indexKey, shardKey } from "../../pipelines/published/objects.ts";
@@ -160,7 +161,7 @@ function compare(): void {
     const { card } = JSON.parse(texts[1]!) as { card: object };
     if (canonicalText(card) !== canonicalText(signedCard(i))) throw new Error(`card ${i} is another`);
     const cap = fold.caps.get(one.capability_id)!;
-    const line = lineText({ listing: cap.listing!, headline: cap.cards[0]! });
+    const line = lineText({ listing: cap.listing!, headline: headlineOf(cap) });
     if (line !== one.line(1)) throw new Error(`index line ${i}: ${one.line(1)} instead of ${line}`);
   }
 }

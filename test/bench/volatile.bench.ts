@@ -65,7 +65,7 @@ function foldOf(caps: readonly string[]): PublishedFold {
     const computedAt = new Date(END.getTime() - (i % 1440) * 60_000).toISOString();
     fold.caps.set(cap, {
       ...PUBLISHED_PROJECTION.createEndpoint(cap),
-      cards: [{ ...why, headline: true }],
+      cards: [{ ...why, headline: true, compared: "" }],
       computedAt,
       positions: { ...read, corrections: i % 100 },
     });

@@ -153,7 +153,7 @@ test("a call is not sent twice while its first transaction may still enter a blo
   try {
     const node = slowNode();
     const sender = createSender(node.reader, 84532, `0x${"1".repeat(64)}`);
-    const attempt = async (change: Partial<typeof call> = {}) => {
+    const attempt = async (change: { address?: Hex } = {}) => {
       const outcome = transact(sender, { ...call, ...change });
       await vi.advanceTimersByTimeAsync(16_000);
       return outcome;

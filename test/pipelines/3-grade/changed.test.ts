@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import {
   type CardFacts,
+  comparedText,
   decidePublication,
   type PublicationDecision,
   type PublishedFacts,
@@ -47,7 +48,7 @@ function facts({
 }
 
 const published = (cards: CardFacts[], at: string, countedDay: string | null): PublishedFacts => ({
-  cards,
+  cards: cards.map((one) => ({ tier: one.card.tier, band: one.card.band, compared: comparedText(one) })),
   publishedAt: new Date(at),
   countedDay,
 });

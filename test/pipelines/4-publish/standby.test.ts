@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Store } from "../../../infra/store/store.ts";
 import { entriesPath } from "../../../infra/tree/path.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { headlineOf } from "../../../pipelines/published/caps.ts";
 import { proveRecord, tokenOf } from "../../helpers/prove-record.ts";
 import { publishListings } from "../../helpers/publishing.ts";
 import { header, JWKS, line, listing, TRUST, World } from "./world.ts";
@@ -71,7 +72,7 @@ describe("a publisher that waits", () => {
     const { waiting } = counting();
     await waiting.follow();
     expect([...waiting.fold.caps]).toEqual([...active.fold.caps]);
-    const [card] = waiting.fold.caps.values().next().value!.cards;
+    const card = headlineOf(waiting.fold.caps.values().next().value!);
     expect(JSON.parse(card!.text)).toMatchObject({ band: "B" });
   });
 

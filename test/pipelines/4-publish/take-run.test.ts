@@ -77,8 +77,9 @@ describe("the hold", () => {
     expect(capA().cards.map((card) => card.band)).toEqual(["D", "D"]);
     await take(1, ["A", delivery("F"), { band: "UNRATED", tier: "LIVENESS_VERIFIED" }]);
     expect(capA().cards.map((card) => card.band)).toEqual(["D", "F", "UNRATED"]);
-    expect(capA().cards.map((card) => (JSON.parse(card.text) as SignedCard).flags)).toEqual([["held_14d"], [], []]);
-    await proven();
+    const { leaves } = await proven();
+    const cards = capA().cards.map(({ leaf }) => (leaves[leaf] as GradeLeaf).card);
+    expect(cards.map(({ flags }) => flags)).toEqual([["held_14d"], [], []]);
   });
 
   it("skips UNRATED days, and holds nothing down to UNRATED", async () => {

@@ -11,6 +11,7 @@ import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
 import { problemOf } from "../../../pipelines/audit/findings.ts";
 import { ScheduleAudit } from "../../../pipelines/audit/schedules.ts";
+import { headlineOf } from "../../../pipelines/published/caps.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
@@ -251,7 +252,7 @@ describe("what a publisher with all keys could do", () => {
     for (const leaf of await world.leaves()) fold.apply(leaf);
     const answered = (scorecard: string) =>
       signObject(SIGNERS.answers, { answered_at: onDay(4, "07:00:00"), computedAt: null, scorecard });
-    const textOf = (path: string) => fold.caps.get(path.split("=")[1]!)!.cards.find(({ headline }) => headline)!.text;
+    const textOf = (path: string) => headlineOf(fold.caps.get(path.split("=")[1]!)!)!.text;
     const findingOf = async (ask: (path: string) => Promise<unknown>) => {
       const { findings } = await audit({ source, head, ask });
       return findings.find(({ check }) => check === "live answers")!;

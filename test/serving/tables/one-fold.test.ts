@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { comparedText } from "../../../pipelines/3-grade/changed.ts";
 import { holdOf } from "../../../pipelines/4-publish/letters.ts";
 import { RecordGatherer } from "../../../pipelines/audit/gather.ts";
-import type { PublishedCap } from "../../../pipelines/published/caps.ts";
+import { type PublishedCap, headlineOf as publishedHeadlineOf } from "../../../pipelines/published/caps.ts";
 import { type RawLetter, toListingFacts } from "../../../pipelines/published/endpoint.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import type { Snapshot } from "../../../pipelines/published/reader.ts";
@@ -175,7 +176,9 @@ test("serving, the publisher and the auditor read one state of each endpoint out
             }
             expect(entry.cards.map(leafOf)).toEqual(model.cards);
             expect(headlineOf(entry)?.leaf ?? null).toBe(model.cards.find(({ headline }) => headline)?.index ?? null);
-            expect(published.cards.map(({ text }) => text)).toEqual(model.cards.map(({ card }) => canonicalText(card)));
+            expect(published.cards.map(({ compared }) => compared)).toEqual(model.cards.map(comparedText));
+            const shown = model.cards.find(({ headline }) => headline);
+            expect(publishedHeadlineOf(published)?.text).toBe(shown && canonicalText(shown.card));
             expect(entry.letters.map(({ at, raw }) => [at, raw])).toEqual(
               model.letters.slice(-MAX_LETTERS).map(({ computedAt, band }) => [computedAt, band]),
             );
