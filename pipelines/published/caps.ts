@@ -1,5 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
-import { comparedText, decidePublication, type PublicationReason } from "../3-grade/changed.ts";
+import { TextPacker } from "../../infra/zstd.ts";
+import { comparedHash, decidePublication, type PublicationReason } from "../3-grade/changed.ts";
 import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
 import { type Endpoint, keepRawLetters, type Projection, type RawLetter } from "./endpoint.ts";
@@ -16,20 +17,37 @@ export interface PublishedCard {
   band: Band;
   raw_band: Band;
   headline: boolean;
-  /** What a newer card is compared with (`comparedText` in 3-grade/changed.ts). */
+  /** What a newer card is compared with (`comparedHash` in 3-grade/changed.ts). */
   compared: string;
 }
 
-/** The headline, of which the index shows more. Texts of the other cards would take most of a fold's memory. */
-export interface HeadlineCard extends PublishedCard {
-  headline: true;
-  why: string;
-  /** null if the card has no such member. */
-  sample_count: number | null;
-  /** Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves). */
-  measured: boolean;
+const texts = new TextPacker();
+
+/** The headline, of which the index shows more: its text is kept packed, and not that of any other card. */
+export class HeadlineCard implements PublishedCard {
+  readonly headline = true;
+  private readonly packed: string;
+
+  constructor(
+    readonly leaf: number,
+    readonly tier: Tier,
+    readonly band: Band,
+    readonly raw_band: Band,
+    readonly compared: string,
+    readonly why: string,
+    /** null if the card has no such member. */
+    readonly sample_count: number | null,
+    /** Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves). */
+    readonly measured: boolean,
+    text: string,
+  ) {
+    this.packed = texts.pack(text);
+  }
+
   /** RFC 8785 text of the signed card. */
-  text: string;
+  get text(): string {
+    return texts.unpack(this.packed);
+  }
 }
 
 /** The letter (`band`) of one tier (depth of the checks). */
@@ -70,20 +88,11 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
   }),
   card: ({ index, card, raw_band, headline, why }, bytes) => {
     const { tier, band } = card;
-    const compared = comparedText({ card, raw_band, headline });
+    const compared = comparedHash({ card, raw_band, headline });
     if (!headline) return { leaf: index, tier, band, raw_band, headline, compared };
-    return {
-      leaf: index,
-      tier,
-      band,
-      raw_band,
-      headline,
-      compared,
-      why,
-      sample_count: card.sample_count ?? null,
-      measured: card.components !== null,
-      text: (bytes && cardTextOf(bytes)) ?? canonicalText(card),
-    };
+    const [samples, measured] = [card.sample_count ?? null, card.components !== null] as const;
+    const text = (bytes && cardTextOf(bytes)) ?? canonicalText(card);
+    return new HeadlineCard(index, tier, band, raw_band, compared, why, samples, measured, text);
   },
   letters: keepRawLetters,
   run: (old, { day, inputs }) => ({
@@ -97,7 +106,7 @@ export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
 
 /** The card that GET /v1/check shows, the headline; null before the first. */
 export const headlineOf = (cap: PublishedCap): HeadlineCard | null =>
-  cap.cards.find((card): card is HeadlineCard => card.headline) ?? null;
+  cap.cards.find((card) => card instanceof HeadlineCard) ?? null;
 
 /** Kinds of corrections that are published at once, together with the cards that they change. */
 const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);

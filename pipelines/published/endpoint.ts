@@ -132,7 +132,7 @@ function applyGrade<E extends Endpoint>(
   const letters = leaf.headline ? projection.letters(old.letters, leaf) : old.letters;
   // Cards of one endpoint in one run are neighbours in the log; any other card begins a new group.
   const isSameRun = old.cardLeaf === leaf.index - 1 && old.computedAt === computedAt;
-  const cards = isSameRun ? [...old.cards, card] : [card];
+  const cards = isSameRun ? old.cards.concat(card) : [card];
   const run = isSameRun ? undefined : projection.run?.(old, leaf);
   return { ...old, ...run, cards, computedAt, cardLeaf: leaf.index, letters };
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
-import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
+import { BadFrame, streamFrame, TextPacker, ZstdPacking } from "../../infra/zstd.ts";
 
 const PIECE = 300_000;
 /** Lines that no two pieces share. */
@@ -37,4 +37,19 @@ describe.each([
     if (text.length > 0) await expect(unpacked(got.packed, text.length - 1)).rejects.toThrow(/more than/);
     await expect(unpacked(got.packed.subarray(0, got.packed.length >> 1), text.length)).rejects.toThrow(BadFrame);
   });
+});
+
+test("texts that resemble each other are packed small, and come back as they were", () => {
+  const packer = new TextPacker();
+  const card = (n: number) =>
+    JSON.stringify({ url: `https://seller-${n}.example/ä/東`, flags: ["no_example"], figures: { n } });
+  const texts = ["", ...Array.from({ length: 50 }, (_, n) => card(n)), "x".repeat(100_000), "\u0000\uffff"];
+  for (const first of [0, 1, 51]) {
+    const order = [texts[first]!, ...texts];
+    const packed = order.map((text) => packer.pack(text));
+    expect(packed.map((one) => packer.unpack(one))).toEqual(order);
+  }
+  const cards = new TextPacker();
+  cards.pack(card(0));
+  expect(cards.pack(card(1)).length).toBeLessThan(card(1).length / 2);
 });

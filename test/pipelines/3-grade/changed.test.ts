@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import {
   type CardFacts,
-  comparedText,
+  comparedHash,
   decidePublication,
   type PublicationDecision,
   type PublishedFacts,
@@ -48,7 +48,7 @@ function facts({
 }
 
 const published = (cards: CardFacts[], at: string, countedDay: string | null): PublishedFacts => ({
-  cards: cards.map((one) => ({ tier: one.card.tier, band: one.card.band, compared: comparedText(one) })),
+  cards: cards.map((one) => ({ tier: one.card.tier, band: one.card.band, compared: comparedHash(one) })),
   publishedAt: new Date(at),
   countedDay,
 });

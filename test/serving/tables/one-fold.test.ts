@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { canonicalText } from "../../../infra/canonical.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
-import { comparedText } from "../../../pipelines/3-grade/changed.ts";
+import { comparedHash } from "../../../pipelines/3-grade/changed.ts";
 import { holdOf } from "../../../pipelines/4-publish/letters.ts";
 import { RecordGatherer } from "../../../pipelines/audit/gather.ts";
 import { type PublishedCap, headlineOf as publishedHeadlineOf } from "../../../pipelines/published/caps.ts";
@@ -176,7 +176,7 @@ test("serving, the publisher and the auditor read one state of each endpoint out
             }
             expect(entry.cards.map(leafOf)).toEqual(model.cards);
             expect(headlineOf(entry)?.leaf ?? null).toBe(model.cards.find(({ headline }) => headline)?.index ?? null);
-            expect(published.cards.map(({ compared }) => compared)).toEqual(model.cards.map(comparedText));
+            expect(published.cards.map(({ compared }) => compared)).toEqual(model.cards.map(comparedHash));
             const shown = model.cards.find(({ headline }) => headline);
             expect(publishedHeadlineOf(published)?.text).toBe(shown && canonicalText(shown.card));
             expect(entry.letters.map(({ at, raw }) => [at, raw])).toEqual(
