@@ -198,14 +198,15 @@ export class Carrier {
 }
 
 /**
- * Is the outcome of a payment still open after this response? Yes after a 202 without a settlement; after a 429 or 503,
- * with which the service refuses a request unread; after a 500 or 504; and after a 502 that is no problem document,
- * since a proxy sent it. A 502 with a problem document is the service's answer that nothing was delivered and nothing
- * charged.
+ * Is the outcome of a payment still open after this response? Only an answer of the service itself can end it: one that
+ * has a settlement or names an order, a 402 with terms, or a problem document. Anything else was sent by something in
+ * between (a proxy, a CDN, the HTTP server below the service), which does not know whether the service goes on. Open
+ * too are a 202 without a settlement, and a 408, a 429 and a 5xx other than 502 whoever sent them: with these the
+ * service answers when it did not read the request, or failed on the way.
  */
 function isOpen({ status, headers }: Response): boolean {
-  if (status === 202) return headers.get("payment-response") === null;
-  if (status === 429 || status === 503) return true;
+  if (headers.has("payment-response") || headers.has("x-payment-response")) return false;
+  if (status === 202 || status === 408 || status === 429 || (status >= 500 && status !== 502)) return true;
   const isProblem = (headers.get("content-type") ?? "").startsWith("application/problem+json");
-  return status === 500 || status === 504 || (status === 502 && !isProblem);
+  return !isProblem && !headers.has("touchstone-order") && !(status === 402 && headers.has("payment-required"));
 }
