@@ -84,6 +84,28 @@ test("what the buyer expects is sent with the price's request and the payment, a
   expect(sent.join("")).toMatch(/^[\x20-\x7e]+$/);
 });
 
+test.each<[string, AnswerFault[], number, string]>([
+  ["the first sending is refused", ["refused"], 0, "not_delivered"],
+  ["the service was busy before", ["busy", "refused"], 0, "not_delivered"],
+  ["an earlier sending was lost a minute before", ["lost", "refused"], 60_000, "not_delivered"],
+  ["an earlier sending was lost just now", ["lost", "refused", "refused"], 0, "BuyUnknown"],
+  ["an earlier one met a proxy just now", ["proxy", "refused", "refused"], 0, "BuyUnknown"],
+])("a refusal without an order where %s", async (_, faults, laterMs, ended) => {
+  via.faults = faults;
+  const clock = performance.now.bind(performance);
+  let passedMs = 0;
+  vi.spyOn(performance, "now").mockImplementation(() => clock() + passedMs);
+  via.at = (step) => {
+    if (step === "paid" && via.calls.filter(({ paid }) => paid !== null).length > 1) passedMs = laterMs;
+  };
+  const patience = { wait_ms: 1, sends: 3 };
+  const outcome = await buy({ patience })
+    .then(({ outcome }) => outcome)
+    .catch((error: Error) => error.name);
+  vi.mocked(performance.now).mockRestore();
+  expect(outcome).toBe(ended);
+});
+
 test("what did not pass is not charged", async () => {
   via.passes = false;
   const bought = await buy();
@@ -99,6 +121,7 @@ test.each<[string, AnswerFault[], number]>([
   ["something in between failed", ["proxy"], 2],
   ["it was lost, and the next request timed out", ["lost", "slow"], 3],
   ["a CDN waited in vain", ["silent"], 2],
+  ["it was lost, and another replica refused the next", ["lost", "refused", "refused"], 4],
   ["the outcome was open", ["open"], 2],
   ["everything went wrong", ["busy", "open", "proxy", "slow", "silent", "lost", "cut"], 8],
 ])("where %s, the same payment is sent again, and charged once", async (_, faults, sends) => {
