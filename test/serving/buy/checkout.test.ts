@@ -1,5 +1,8 @@
-import { afterEach, expect, test, vi } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
+import { claimKey } from "../../../pipelines/orders/claim.ts";
+import type { Order } from "../../../pipelines/orders/order.ts";
+import { OrderStep, type StepState } from "../../../pipelines/record/order-step.ts";
 import { Checkout, type Sales } from "../../../serving/buy/checkout.ts";
 import type { Payment } from "../../../serving/buy/payments.ts";
 import type { Sale } from "../../../serving/buy/terms.ts";
@@ -22,6 +25,44 @@ function checkoutOver(table: Partial<Sales["buying"]["orders"]["table"]>): Check
   };
   return new Checkout({ cashier: { asset: "0xasset" }, buying: { orders } } as unknown as Sales);
 }
+
+/** Whether the payment-identifier of an order in this state may be used by another payment. */
+const IDENTIFIERS: Record<Order["state"], "free" | "used"> = {
+  claimed: "used",
+  rejected: "free",
+  verified: "used",
+  hold_intent: "used",
+  held: "used",
+  hold_failed: "free",
+  hold_unknown: "used",
+  seller_intent: "used",
+  seller_result: "used",
+  seller_unknown: "used",
+  checked: "used",
+  worked: "used",
+  settle_intent: "used",
+  settled: "used",
+  settle_unknown: "used",
+  written_off: "used",
+  released: "free",
+  void_intent: "used",
+  voided: "free",
+  void_unknown: "used",
+  reclaimable: "free",
+  refund_due: "used",
+  refund_intent: "used",
+  refunded: "free",
+  refund_unknown: "used",
+};
+/** Steps that leave an order in its state. */
+const SIDE_STEPS: Record<Exclude<StepState, Order["state"]>, true> = {
+  ...{ leg_paid: true, leg_unpaid: true, leg_recovered: true, expired: true, recorded: true },
+  ...{ adopted: true, stamped: true, reopened: true },
+};
+const STATES = Object.keys(IDENTIFIERS) as Order["state"][];
+const IDENTIFIED = { ...PAYMENT, identifier: "what_the_client_buys" };
+const KEY = claimKey({ ...PAYMENT, asset: "0xasset" });
+const ID = `ord_${"1".repeat(26)}`;
 
 afterEach(() => void vi.restoreAllMocks());
 
@@ -69,4 +110,35 @@ test("so many payments are under way that one more is told to ask again; once on
   await first;
   void answer(payments.at(-1)!);
   await expect.poll(() => ends.length).toBe(4_097);
+});
+
+describe("a payment-identifier", () => {
+  test("has a rule for every state of an order", () => {
+    const states = OrderStep.options.map(({ shape }) => shape.state.value);
+    expect([...STATES, ...Object.keys(SIDE_STEPS)].sort()).toEqual(states.sort());
+  });
+
+  test.each(STATES)("of another payment's order that is %s", async (state) => {
+    const another = { id: ID, key: "another", state } as Order;
+    const checkout = checkoutOver({ ofIdentifier: () => another });
+    const found = checkout.existingOrder(IDENTIFIED, REQUEST_SHA256);
+    if (IDENTIFIERS[state] === "free") expect(await found).toBeNull();
+    else
+      await expect(found).rejects.toMatchObject({
+        code: "payment_used",
+        extra: { headers: { "touchstone-order": ID } },
+      });
+  });
+
+  test.each(STATES)("of this payment's own order that is %s: that order", async (state) => {
+    const own = { id: ID, key: KEY, state, requestSha256: REQUEST_SHA256, paymentSha256: PAYMENT.sha256 } as Order;
+    const checkout = checkoutOver({ ofIdentifier: () => own, ofKey: (key) => (key === KEY ? own : undefined) });
+    expect(await checkout.existingOrder(IDENTIFIED, REQUEST_SHA256)).toBe(own);
+  });
+
+  test("that a payment does not have is not looked up", async () => {
+    const ofIdentifier = vi.fn();
+    expect(await checkoutOver({ ofIdentifier }).existingOrder(PAYMENT, REQUEST_SHA256)).toBeNull();
+    expect(ofIdentifier).not.toHaveBeenCalled();
+  });
 });
