@@ -39,7 +39,7 @@ export interface Serving {
 }
 
 /** Longest silence of a socket during a request, ms. */
-const SILENCE_MS = 120_000;
+export const SILENCE_MS = 120_000;
 /** Longest silence of a socket between two requests, ms. */
 const KEEP_ALIVE_MS = 5_000;
 /**

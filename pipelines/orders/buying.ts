@@ -131,9 +131,6 @@ function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_resu
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
 export const ANSWER_NOT_STORED = "The answer came and could not be kept; nobody is charged for it.";
 
-/** Longest wait for a claim that this process is appending, ms. */
-const CLAIM_WAIT_MS = 5_000;
-
 /**
  * Acts on orders (calls that buyers buy through us, orders.md): pays the seller, checks the answer, and charges the
  * buyer if the answer passed. A leg is one payment to one seller for an order. Before each payment and charge the
@@ -142,8 +139,6 @@ const CLAIM_WAIT_MS = 5_000;
  */
 export class Buying {
   readonly #caps: Caps;
-  /** Claims (first steps of orders) that this process is appending, by the key of the buyer's payment. */
-  readonly #claimsInProgress = new Map<string, Promise<unknown>>();
   /** Ids of the orders that a call of {@link buy} or {@link sell} in this process is working on. */
   readonly #activeOrders = new Set<string>();
   /** Quote (price and terms) of the newest leg of each active order, by the order's id. */
@@ -166,21 +161,6 @@ export class Buying {
 
   isActing(order: Order): boolean {
     return this.#activeOrders.has(order.id) || this.cancelling.isActing(order);
-  }
-
-  /**
-   * If this process is appending a claim for this payment, waits until the claim was read back or failed, 5 s at
-   * most. An unfinished claim counts towards the caps (limits on our risk) already, so without this wait a second
-   * request with the same payment could be refused because of the first.
-   */
-  async waitForClaim(key: string): Promise<void> {
-    const claim = this.#claimsInProgress.get(key);
-    if (!claim) return;
-    const claimEnded = new AbortController();
-    const timeout = this.deps.clock.sleep(CLAIM_WAIT_MS, claimEnded.signal);
-    await Promise.race([claim, timeout]).catch(() => {});
-    claimEnded.abort();
-    await timeout.catch(() => {});
   }
 
   /** Appends the claim, which makes the payment ours to act on, and reads it back. */
@@ -234,12 +214,8 @@ export class Buying {
       this.#caps.reserveForSeller(id, 0, sellerOf(quote)),
     ] as const;
     this.#activeOrders.add(id);
-    const claimWritten = this.#appendClaim(id, key, claim, standing.credit);
-    this.#claimsInProgress.set(key, claimWritten);
     try {
-      const order = await claimWritten.finally(
-        () => this.#claimsInProgress.get(key) === claimWritten && this.#claimsInProgress.delete(key),
-      );
+      const order = await this.#appendClaim(id, key, claim, standing.credit);
       if (order.id !== id) return order;
       if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
       reservationEnds[1]();

@@ -1,5 +1,6 @@
 import type { PaymentRequirements } from "@x402/core/types";
 import { FastResponse } from "srvx";
+import { systemClock } from "../../infra/clock.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import {
   ANSWER_NOT_STORED,
@@ -52,6 +53,15 @@ export interface Sales {
 
 /** Longest wait for an order before its buyer gets a 202, real ms; shorter than the timeout of an idle socket. */
 const WAIT_MS = 100_000;
+/**
+ * Longest wait for an earlier request with the same payment, real ms. With {@link WAIT_MS} it is shorter than the
+ * timeout of an idle socket.
+ */
+const TURN_WAIT_MS = 15_000;
+/** Pause between two checks of whether the earlier request has created its order, real ms. */
+const TURN_INTERVAL_MS = 200;
+/** Most payments whose requests are under way at once in one process. */
+const MAX_PAYMENTS_UNDER_WAY = 4_096;
 /** Final states of an order without a delivery. */
 const UNDELIVERED_STATES: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
 /**
@@ -118,7 +128,7 @@ const isOurFault = (code: string): boolean => !isProblemCode(code) || PROBLEMS[c
  * Reports whether the work of this order may be done again for its payment: if it failed without a fault of the buyer's
  * request.
  */
-export const mayRetryWork = (order: Order): boolean =>
+const mayRetryWork = (order: Order): boolean =>
   mayReopen(order) && (order.problem === null || isOurFault(order.problem.code));
 
 /**
@@ -152,7 +162,45 @@ export function failureOf(error: unknown): OwnFailure {
 
 /** Checks a buyer's payment, creates the order that claims it, and answers the buyer with the outcome of the order. */
 export class Checkout {
+  /** Keys of the payments for which a request of this process is creating an order, or attempting its work again. */
+  readonly #underWay = new Set<string>();
+
   constructor(readonly sales: Sales) {}
+
+  #keyOf(payment: Payment): string {
+    return claimKey({ ...payment, asset: this.sales.cashier.asset });
+  }
+
+  /**
+   * Answers a request with a payment: with the outcome of the order that has the payment, or else with `buy`, which
+   * may create that order. Only one request of this process runs `buy` for a payment at a time. Others wait until it
+   * has created its order or has been refused: if they were refused meanwhile, their buyer would take the refusal for
+   * final, and the first request could still buy and charge.
+   * @throws Problem as {@link existingOrder}, {@link responseOf} and `buy`; unavailable if the earlier request takes
+   * longer than 15 s to create its order
+   */
+  async answer(payment: Payment, requestSha256: string, sale: Sale, buy: () => Promise<Response>): Promise<Response> {
+    const key = this.#keyOf(payment);
+    const deadline = systemClock.monotonic() + TURN_WAIT_MS;
+    for (;;) {
+      const existing = await this.existingOrder(payment, requestSha256);
+      if (existing && !mayRetryWork(existing)) return this.responseOf(existing, payment, sale);
+      if (!this.#underWay.has(key)) break;
+      if (systemClock.monotonic() >= deadline) {
+        const detail = "an earlier request with this payment is under way; ask again with the same payment";
+        throw new Problem("unavailable", detail, RETRY_LATER);
+      }
+      await systemClock.sleep(TURN_INTERVAL_MS);
+    }
+    if (this.#underWay.size >= MAX_PAYMENTS_UNDER_WAY)
+      throw new Problem("unavailable", "too many purchases are under way; nothing was bought", RETRY_LATER);
+    this.#underWay.add(key);
+    try {
+      return await this.#orExistingOrder(payment, requestSha256, sale, buy);
+    } finally {
+      this.#underWay.delete(key);
+    }
+  }
 
   /**
    * Returns the order that already has this payment, or null.
@@ -160,9 +208,8 @@ export class Checkout {
    * identifier; log_unavailable
    */
   async existingOrder(payment: Payment, requestSha256: string): Promise<Order | null> {
-    const { buying, cashier } = this.sales;
-    const key = claimKey({ ...payment, asset: cashier.asset });
-    await buying.waitForClaim(key);
+    const { buying } = this.sales;
+    const key = this.#keyOf(payment);
     const { from, identifier } = payment;
     try {
       await buying.orders.catchUp(identifier === null ? key : undefined);
@@ -181,18 +228,18 @@ export class Checkout {
   }
 
   /**
-   * Runs `answer`. If it refuses, looks again for an order with this payment, since a concurrent request may have
-   * created one. The buyer then gets the outcome of that order, not the refusal, after which its client would pay a
-   * second time.
-   * @throws Problem of `answer` when no order has the payment, or the order ended without a delivery
+   * Runs `buy`. If it refuses, looks again for an order with this payment, since a concurrent request at another
+   * process may have created one. The buyer then gets the outcome of that order, not the refusal, after which its
+   * client would pay a second time.
+   * @throws Problem of `buy` when no order has the payment, or the order ended without a delivery
    */
-  async orExistingOrder(
+  async #orExistingOrder(
     payment: Payment,
     requestSha256: string,
     sale: Sale,
-    answer: () => Promise<Response>,
+    buy: () => Promise<Response>,
   ): Promise<Response> {
-    const outcome = await answer().catch((error: unknown) => {
+    const outcome = await buy().catch((error: unknown) => {
       if (error instanceof Problem) return error;
       throw error;
     });
@@ -267,7 +314,7 @@ export class Checkout {
     const requirements = offerAnsweredBy(payment, escrowOffer ?? exactOffer(cashier, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish, expect } = request;
     return {
-      key: claimKey({ ...payment, asset: cashier.asset }),
+      key: this.#keyOf(payment),
       claim: {
         ...{
           operation,

@@ -180,10 +180,9 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   if (request.expect) await requireUsable(sales.seller.reader, request.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return executeNew(selling, execution, requestSha256);
-  const existing = await checkout.existingOrder(payment, requestSha256);
-  if (existing) return checkout.responseOf(existing, payment, saleOf(selling, parseMoney(existing.quote.total)));
-  const answer = () => executeNew(selling, execution, requestSha256);
-  return checkout.orExistingOrder(payment, requestSha256, saleOf(selling, 0n), answer);
+  return checkout.answer(payment, requestSha256, saleOf(selling, 0n), () =>
+    executeNew(selling, execution, requestSha256),
+  );
 }
 
 /** Handles a request without a payment, or with a payment that belongs to no order yet. */

@@ -151,12 +151,9 @@ export class PayOnDelivery {
     const { payment, expect } = viaCall;
     if (expect) await requireUsable(this.sales.seller.reader, expect, `/headers/${EXPECT_HEADER}`);
     if (!payment) return this.#callNew(viaCall, sellable, request);
-    const requestSha256 = requestSha256Of(request, expect);
-    const existing = await this.checkout.existingOrder(payment, requestSha256);
-    const sale = this.#saleOf(sellable, viaCall);
-    if (existing) return this.checkout.responseOf(existing, payment, sale);
-    const answer = () => this.#callNew(viaCall, sellable, request);
-    return this.checkout.orExistingOrder(payment, requestSha256, sale, answer);
+    return this.checkout.answer(payment, requestSha256Of(request, expect), this.#saleOf(sellable, viaCall), () =>
+      this.#callNew(viaCall, sellable, request),
+    );
   }
 
   /** Handles a request without a payment, or with a payment that belongs to no order yet. */

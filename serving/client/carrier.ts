@@ -70,6 +70,11 @@ export const MAX_ORDER_BYTES = 4 * 1024 * 1024;
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 const TERMS_TIMEOUT_MS = 5000;
 const MAX_WAIT_TIMES = 16;
+/**
+ * Time in which a sending whose answer did not arrive may still create an order. Until then the service asks the seller
+ * for its price (20 s) and waits for free places.
+ */
+const UNSEEN_MS = 60_000;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -145,17 +150,24 @@ export class Carrier {
     const endMs = performance.now() + within_ms;
     let state: string | null = null;
     let cause: unknown;
+    // A replica does not see what another one is about to buy. So a refusal that names no order ends nothing while an
+    // earlier sending may still create one.
+    let unseenUntilMs = 0;
     for (let n = 0; n < sends && performance.now() < endMs && !signal.aborted; n++) {
       let wait = wait_ms * Math.min(2 ** n, MAX_WAIT_TIMES);
       try {
         const response = await this.#readWhole(await this.#send(paid, signal));
-        if (!isOpen(response)) return response;
+        const isFinal = !isOpen(response);
+        const isOrderKnown = this.order !== null || hasOrder(response);
+        if (isFinal && (isOrderKnown || performance.now() >= unseenUntilMs)) return response;
+        if (!isFinal && !isNotBegun(response)) unseenUntilMs = performance.now() + UNSEEN_MS;
         wait = Math.max(wait, (retryAfter(response.headers) ?? 0) * 1000);
         if (response.status === 202) state = await this.#awaitOrder(response, endMs);
         // The order has ended, so the payment is sent again at once, which fetches the answer.
         if (state !== null && FINAL.has(state)) continue;
       } catch (error) {
         cause = error;
+        unseenUntilMs = performance.now() + UNSEEN_MS;
       }
       await sleep(Math.max(0, Math.min(wait, endMs - performance.now())));
     }
@@ -197,15 +209,28 @@ export class Carrier {
   }
 }
 
+const hasSettlement = ({ headers }: Response): boolean =>
+  headers.has("payment-response") || headers.has("x-payment-response");
+
+const hasOrder = (response: Response): boolean => response.headers.has("touchstone-order") || hasSettlement(response);
+
+const isProblem = ({ headers }: Response): boolean =>
+  (headers.get("content-type") ?? "").startsWith("application/problem+json");
+
+/** Does the service say with this response that it did not begin with the request? */
+const isNotBegun = (response: Response): boolean =>
+  (response.status === 429 || response.status === 503) && isProblem(response);
+
 /**
- * Is the outcome of a payment still open after this response? Yes after a 202 without a settlement; after a 429 or 503,
- * with which the service refuses a request unread; after a 500 or 504; and after a 502 that is no problem document,
- * since a proxy sent it. A 502 with a problem document is the service's answer that nothing was delivered and nothing
- * charged.
+ * Is the outcome of a payment still open after this response? Only an answer of the service itself can end it: one that
+ * has a settlement or names an order, a 402 with terms, or a problem document. Anything else was sent by something in
+ * between (a proxy, a CDN, the HTTP server below the service), which does not know whether the service goes on. Open
+ * too are a 202 without a settlement, and a 408, a 429 and a 5xx other than 502 whoever sent them: with these the
+ * service answers when it did not read the request, or failed on the way.
  */
-function isOpen({ status, headers }: Response): boolean {
-  if (status === 202) return headers.get("payment-response") === null;
-  if (status === 429 || status === 503) return true;
-  const isProblem = (headers.get("content-type") ?? "").startsWith("application/problem+json");
-  return status === 500 || status === 504 || (status === 502 && !isProblem);
+function isOpen(response: Response): boolean {
+  const { status, headers } = response;
+  if (hasSettlement(response)) return false;
+  if (status === 202 || status === 408 || status === 429 || (status >= 500 && status !== 502)) return true;
+  return !isProblem(response) && !hasOrder(response) && !(status === 402 && headers.has("payment-required"));
 }

@@ -1,6 +1,5 @@
 import { sha256hex } from "../../infra/canonical.ts";
 import { formatMoney } from "../../pipelines/record/money.ts";
-import { mayRetryWork } from "../buy/checkout.ts";
 import { type CallDescription, outlinesOf } from "../buy/extensions.ts";
 import { paymentOf } from "../buy/payments.ts";
 import { exactOffer, paymentRequired, refusalFields, resourceUrl, type Sale } from "../buy/terms.ts";
@@ -114,9 +113,7 @@ async function sellWork(call: Call, work: Work, description: CallDescription): P
   if (!payment) return paymentRequired(sales.cashier, sale, paymentDemand);
   const input = validate(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
-  const existing = await checkout.existingOrder(payment, requestSha256);
-  if (existing && !mayRetryWork(existing)) return checkout.responseOf(existing, payment, sale);
-  return checkout.orExistingOrder(payment, requestSha256, sale, async () => {
+  return checkout.answer(payment, requestSha256, sale, async () => {
     const fault = await checkout.paymentFault(payment, sale, REQUIRED_VALIDITY_S);
     if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
     const { client } = call;

@@ -7,18 +7,25 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { freePort } from "../../fixtures/cluster/ports.ts";
 import { clientKey, parseProxies } from "../../serving/http/limits.ts";
 
-/** infra/deploy/nginx-service.conf in a real nginx, before something that tells what reached it. */
+/**
+ * infra/deploy/nginx-service.conf in a real nginx, before two servers that tell what reached them, and a third one that is
+ * dead.
+ */
 let dir: string;
 let port: number;
 let nginx: ChildProcess;
-let replica: Server;
+let replicas: Server[];
 let reached: IncomingMessage;
+/** Which of the servers answered, request by request. */
+let answeredBy: number[] = [];
 
 /** As a client who writes these lines itself; they may repeat. */
-const ask = (...lines: [name: string, value: string][]): Promise<number> =>
+const ask = (...lines: [name: string, value: string][]): Promise<number> => send("GET", "/v1/check", ...lines);
+
+const send = (method: string, path: string, ...lines: [name: string, value: string][]): Promise<number> =>
   new Promise((resolve, reject) => {
     const headers = ["Host", "touchstone.example", ...lines.flat()];
-    request({ host: "127.0.0.1", port, path: "/v1/check", headers }, (answer) => {
+    request({ host: "127.0.0.1", port, method, path, headers }, (answer) => {
       answer.resume().once("end", () => resolve(answer.statusCode!));
     })
       .once("error", reject)
@@ -27,15 +34,25 @@ const ask = (...lines: [name: string, value: string][]): Promise<number> =>
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "nginx-front-"));
-  replica = createServer((asked, answer) => {
-    reached = asked;
-    answer.end("{}");
-  });
-  await new Promise<void>((done) => replica.listen(0, "127.0.0.1", done));
-  const { port: behind } = replica.address() as { port: number };
+  replicas = [0, 1].map((n) =>
+    createServer((asked, answer) => {
+      reached = asked;
+      answeredBy.push(n);
+      // /status/502 is answered with a 502, and so on.
+      answer.statusCode = Number(/^\/status\/(\d{3})$/.exec(asked.url!)?.[1] ?? 200);
+      answer.end("{}");
+    }),
+  );
+  for (const replica of replicas) await new Promise<void>((done) => replica.listen(0, "127.0.0.1", done));
+  const behind = replicas.map((replica) => (replica.address() as { port: number }).port);
   port = await freePort();
+  const servers = [...behind, await freePort()];
   const conf = await readFile(new URL("../../infra/deploy/nginx-service.conf", import.meta.url), "utf8");
-  const own = conf.replace("replica:8402", `127.0.0.1:${behind}`).replace("listen 8080;", `listen 127.0.0.1:${port};`);
+  const own = conf
+    .replace(/server replica:8402 (.*;)/, (_, options) =>
+      servers.map((to) => `server 127.0.0.1:${to} ${options}`).join("\n"),
+    )
+    .replace("listen 8080;", `listen 127.0.0.1:${port};`);
   const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
     (name) => `${name}_temp_path ${dir}/${name};`,
   );
@@ -55,7 +72,7 @@ afterAll(async () => {
   const gone = new Promise((resolve) => nginx.once("exit", resolve));
   nginx.kill("SIGTERM");
   await gone;
-  replica.close();
+  for (const replica of replicas) replica.close();
   await rm(dir, { recursive: true, force: true });
 });
 
@@ -80,3 +97,18 @@ test.each<[string, [string, string][]]>([
   // What a replica that believes this nginx makes of it: the client of the socket, whatever it wrote.
   expect(clientKey("127.0.0.1", forwarded as string, parseProxies(["127.0.0.1"]))).toBe("127.0.0.1");
 });
+
+test.each([500, 502, 503, 504])(
+  "a %i that a replica answers on purpose is handed on once, and leaves all replicas in use",
+  async (status) => {
+    for (const method of ["GET", "POST"]) {
+      answeredBy = [];
+      const statuses: number[] = [];
+      for (let n = 0; n < 8; n++) statuses.push(await send(method, `/status/${status}`));
+      expect([method, statuses, answeredBy.length]).toEqual([method, Array(8).fill(status), 8]);
+    }
+    answeredBy = [];
+    for (let n = 0; n < 8; n++) expect(await ask()).toBe(200);
+    expect(new Set(answeredBy)).toEqual(new Set([0, 1]));
+  },
+);

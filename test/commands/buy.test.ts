@@ -140,10 +140,10 @@ describe("touchstone buy", () => {
 describe("touchstone resume", () => {
   const kept = () => `${saved()}.payment.json`;
   const resume = (options: OptionsOf<"resume"> = {}) => resumeCommand(config(), kept(), options);
-  /** A purchase whose answer is lost, at the end of all patience: charged, and nobody was told. */
-  async function open(): Promise<void> {
+  /** A purchase whose answer does not arrive, at the end of all patience: charged, and nobody was told. */
+  async function open(fault: "lost" | "silent" = "lost"): Promise<void> {
     const now = performance.now.bind(performance);
-    via.faults = ["lost"];
+    via.faults = [fault];
     via.at = (step) => {
       if (step === "settled") vi.spyOn(performance, "now").mockImplementation(() => now() + 600_000);
     };
@@ -152,20 +152,23 @@ describe("touchstone resume", () => {
     via.at = () => {};
   }
 
-  test("the same payment once more: the same order and its answer, charged once, and nothing is left behind", async () => {
-    await open();
-    expect(via.settlements).toHaveLength(1);
-    expect((await stat(kept())).mode & 0o777).toBe(0o600);
-    // Another purchase beside it would be a second order.
-    expect(await causeOf(buy())).toBe("already");
-    await resume({ json: true });
-    expect(JSON.parse(said.out)).toMatchObject({ outcome: "delivered", order: ORDER, check: null });
-    expect(await readFile(saved(), "utf8")).toBe('{"sum":42}');
-    expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).order_id).toBe(ORDER);
-    expect(via.settlements).toHaveLength(1);
-    expect((await readdir(dir)).sort()).toEqual(["answer", "answer.order.json", "market"]);
-    expect(await causeOf(resume())).toBe("unreadable");
-  });
+  test.each(["lost", "silent"] as const)(
+    "the same payment once more (%s): the same order and its answer, charged once, and nothing is left behind",
+    async (fault) => {
+      await open(fault);
+      expect(via.settlements).toHaveLength(1);
+      expect((await stat(kept())).mode & 0o777).toBe(0o600);
+      // Another purchase beside it would be a second order.
+      expect(await causeOf(buy())).toBe("already");
+      await resume({ json: true });
+      expect(JSON.parse(said.out)).toMatchObject({ outcome: "delivered", order: ORDER, check: null });
+      expect(await readFile(saved(), "utf8")).toBe('{"sum":42}');
+      expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8")).order_id).toBe(ORDER);
+      expect(via.settlements).toHaveLength(1);
+      expect((await readdir(dir)).sort()).toEqual(["answer", "answer.order.json", "market"]);
+      expect(await causeOf(resume())).toBe("unreadable");
+    },
+  );
 
   test("a purchase that ends leaves no payment, however it ends", async () => {
     await buy();

@@ -15,6 +15,7 @@ import { readPolicy } from "../../infra/tree/policy.ts";
 import { objectKey } from "../../pipelines/orders/order-objects.ts";
 import { OBJECTS } from "../../pipelines/published/objects.ts";
 import { PERMANENT_TOPICS, TOPICS } from "../../pipelines/record/topics.ts";
+import { SILENCE_MS } from "../../serving/main.ts";
 import { KEPT_DAYS } from "../../serving/work/evidence-bodies.ts";
 import { runs } from "../helpers/programs.ts";
 
@@ -520,6 +521,14 @@ test("what stands before the replicas says who asks, and lets nobody else say it
   }
   // What a client sent stands in neither of these; in these it would.
   expect(conf).not.toMatch(/\$proxy_add_x_forwarded_for|\$http_x_forwarded_for|\$http_forwarded/);
+});
+
+test("nginx waits longer than the service does, and takes no status of it for a failure of a replica", () => {
+  const conf = readFileSync(join(DEPLOY, "nginx-service.conf"), "utf8").replaceAll(/#.*/g, "");
+  expect(conf.match(/proxy_next_upstream .*;/g)).toEqual(["proxy_next_upstream error timeout;"]);
+  const waits = [...conf.matchAll(/proxy_read_timeout (\d+)s;/g)].map(([, seconds]) => Number(seconds) * 1000);
+  expect(waits.length).toBeGreaterThan(0);
+  for (const ms of waits) expect(ms).toBeGreaterThan(SILENCE_MS);
 });
 
 test("nginx takes the front of the service", () => {

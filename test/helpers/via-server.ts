@@ -22,8 +22,12 @@ interface Order {
   receipt: string | null;
 }
 
-/** What goes wrong at the n-th time that a payment comes (from 1), before or after the work. */
-export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy" | "expired";
+/**
+ * What goes wrong at the n-th time that a payment comes (from 1), before or after the work. `slow`: the 408 with which
+ * Node ends a request that arrives too slowly. `silent`: the 524 of a CDN that waited in vain for an answer. `refused`:
+ * the refusal of another replica, which does not see that the first sending is under way.
+ */
+export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy" | "slow" | "silent" | "refused" | "expired";
 
 /**
  * The pay-on-delivery side of the service in small, over real HTTP and a real chain: asks 402, verifies and settles with the
@@ -146,13 +150,19 @@ export class ViaServer {
       return json(402, {}, { "payment-required": encodePaymentRequiredHeader(required) });
     }
     const fault = this.faults[this.#paid++];
-    if (fault === "busy") return json(503, {}, { "retry-after": "0" });
+    if (fault === "busy") return json(503, {}, { "content-type": "application/problem+json", "retry-after": "0" });
     if (fault === "proxy") return void response.writeHead(502, { "content-type": "text/html" }).end("<h1>Bad gateway");
+    if (fault === "refused") return json(502, { title: "No price" }, { "content-type": "application/problem+json" });
+    if (fault === "slow") return void response.writeHead(408, { connection: "close", "content-length": "0" }).end();
     const order = await this.#inTurn(() =>
       this.#order(paid, `${request.method} ${request.url} ${body}`, fault === "open"),
     );
-    if (order === null) return json(409, { detail: "this payment was for another request" });
+    if (order === null) {
+      const type = { "content-type": "application/problem+json" };
+      return json(409, { detail: "this payment was for another request" }, type);
+    }
     await this.at("settled");
+    if (fault === "silent") return void response.writeHead(524, { "content-type": "text/html" }).end("<h1>Timeout");
     if (fault === "expired")
       return json(410, { title: "Not kept", detail: `order ${ORDER} was charged` }, { "touchstone-order": ORDER });
     if (fault === "lost") return void request.socket.destroy();

@@ -6,11 +6,12 @@ import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { createPublicClient, http, parseAbi } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { LOCAL_USDC, type LocalChain, startLocalChain } from "../../../fixtures/chain/local-chain.ts";
 import { createFacilitator, type Facilitator } from "../../../infra/rails/facilitator.ts";
 import { BuyersExpectation } from "../../../pipelines/record/expectation.ts";
-import { BuyUnknown, buyThrough, payBy, Service } from "../../../serving/client/index.ts";
+import { BuyUnknown, buyThrough, payBy, resumeThrough, Service } from "../../../serving/client/index.ts";
+import { PROBLEMS, Problem, type ProblemCode, problemResponse } from "../../../serving/http/problem.ts";
 import { fundedKey, now } from "../../helpers/client.ts";
 import { PublicRecord } from "../../helpers/public-record.ts";
 import { type AnswerFault, ORDER, SELLER, ViaServer } from "../../helpers/via-server.ts";
@@ -83,6 +84,28 @@ test("what the buyer expects is sent with the price's request and the payment, a
   expect(sent.join("")).toMatch(/^[\x20-\x7e]+$/);
 });
 
+test.each<[string, AnswerFault[], number, string]>([
+  ["the first sending is refused", ["refused"], 0, "not_delivered"],
+  ["the service was busy before", ["busy", "refused"], 0, "not_delivered"],
+  ["an earlier sending was lost a minute before", ["lost", "refused"], 60_000, "not_delivered"],
+  ["an earlier sending was lost just now", ["lost", "refused", "refused"], 0, "BuyUnknown"],
+  ["an earlier one met a proxy just now", ["proxy", "refused", "refused"], 0, "BuyUnknown"],
+])("a refusal without an order where %s", async (_, faults, laterMs, ended) => {
+  via.faults = faults;
+  const clock = performance.now.bind(performance);
+  let passedMs = 0;
+  vi.spyOn(performance, "now").mockImplementation(() => clock() + passedMs);
+  via.at = (step) => {
+    if (step === "paid" && via.calls.filter(({ paid }) => paid !== null).length > 1) passedMs = laterMs;
+  };
+  const patience = { wait_ms: 1, sends: 3 };
+  const outcome = await buy({ patience })
+    .then(({ outcome }) => outcome)
+    .catch((error: Error) => error.name);
+  vi.mocked(performance.now).mockRestore();
+  expect(outcome).toBe(ended);
+});
+
 test("what did not pass is not charged", async () => {
   via.passes = false;
   const bought = await buy();
@@ -96,8 +119,11 @@ test.each<[string, AnswerFault[], number]>([
   ["it was lost three times", ["lost", "lost", "cut"], 4],
   ["the service was busy", ["busy", "busy"], 3],
   ["something in between failed", ["proxy"], 2],
+  ["it was lost, and the next request timed out", ["lost", "slow"], 3],
+  ["a CDN waited in vain", ["silent"], 2],
+  ["it was lost, and another replica refused the next", ["lost", "refused", "refused"], 4],
   ["the outcome was open", ["open"], 2],
-  ["everything went wrong", ["busy", "open", "proxy", "lost", "cut"], 6],
+  ["everything went wrong", ["busy", "open", "proxy", "slow", "silent", "lost", "cut"], 8],
 ])("where %s, the same payment is sent again, and charged once", async (_, faults, sends) => {
   via.faults = faults;
   const bought = await buy();
@@ -107,6 +133,65 @@ test.each<[string, AnswerFault[], number]>([
   expect(via.settlements).toHaveLength(1);
   expect(await spent()).toBe(22_000n);
   if (faults.includes("open")) expect(via.polls).toBe(2);
+});
+
+const PROBLEM = { "content-type": "application/problem+json" };
+const HTML = { "content-type": "text/html" };
+
+describe("what an answer to a payment ends", () => {
+  /** Whether the outcome is known after this answer, and which it is; the payment is sent once. */
+  async function outcomeAfter(answer: Response): Promise<string> {
+    const sent = vi.spyOn(globalThis, "fetch").mockResolvedValueOnce(answer);
+    const paid = { url: `${via.url}/v1/via/x`, method: "GET", body: null };
+    const headers: [string, string][] = [["payment-signature", "e30="]];
+    const ended = await resumeThrough(
+      new Service({ base: via.url, now }),
+      { ...paid, headers },
+      { sends: 1, wait_ms: 1 },
+    )
+      .then(({ outcome }) => outcome)
+      .catch((error: unknown) => (error as Error).name);
+    sent.mockRestore();
+    return ended;
+  }
+  const open = "BuyUnknown";
+
+  test.each<[number, Record<string, string>, string]>([
+    [402, { "payment-required": "e30=" }, "not_paid"],
+    [402, { "content-type": "application/json" }, open],
+    [402, HTML, open],
+    [403, HTML, open],
+    [404, {}, open],
+    [408, {}, open],
+    [408, PROBLEM, open],
+    [409, PROBLEM, "not_delivered"],
+    [410, { ...PROBLEM, "touchstone-order": ORDER }, "expired"],
+    [413, HTML, open],
+    [429, PROBLEM, open],
+    [431, {}, open],
+    [500, PROBLEM, open],
+    [500, { ...PROBLEM, "touchstone-order": ORDER }, open],
+    [502, HTML, open],
+    [502, PROBLEM, "not_delivered"],
+    [503, PROBLEM, open],
+    [504, HTML, open],
+    [520, HTML, open],
+    [524, HTML, open],
+    [524, PROBLEM, open],
+    [200, HTML, open],
+    [200, { "touchstone-order": ORDER, "payment-response": btoa('{"success":true}') }, "delivered"],
+    [202, { "touchstone-order": ORDER, "x-payment-response": btoa('{"success":true}') }, "delivered"],
+    [202, { "touchstone-order": ORDER }, open],
+  ])("a %i with %j: %s", async (status, headers, ended) => {
+    expect(await outcomeAfter(new Response("{}", { status, headers }))).toBe(ended);
+  });
+
+  test.each(Object.keys(PROBLEMS) as ProblemCode[])("the service's own %s", async (code) => {
+    const { status } = PROBLEMS[code];
+    const ended =
+      status === 429 || status === 500 || status === 503 ? open : status === 410 ? "expired" : "not_delivered";
+    expect(await outcomeAfter(problemResponse(new Problem(code, "why"), "/v1/via/x"))).toBe(ended);
+  });
 });
 
 test("after a 202 an order with an answer of 1 MiB is read to its end", async () => {

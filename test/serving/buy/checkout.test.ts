@@ -1,0 +1,144 @@
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { systemClock } from "../../../infra/clock.ts";
+import { claimKey } from "../../../pipelines/orders/claim.ts";
+import type { Order } from "../../../pipelines/orders/order.ts";
+import { OrderStep, type StepState } from "../../../pipelines/record/order-step.ts";
+import { Checkout, type Sales } from "../../../serving/buy/checkout.ts";
+import type { Payment } from "../../../serving/buy/payments.ts";
+import type { Sale } from "../../../serving/buy/terms.ts";
+
+/** What a checkout decides from its table of orders alone: no chain, no log. */
+const PAYMENT = {
+  network: "eip155:84532",
+  from: "0x00000000000000000000000000000000000000a1",
+  nonce: `0x${"11".repeat(32)}`,
+  identifier: null,
+  sha256: "aa".repeat(32),
+} as Payment;
+const REQUEST_SHA256 = "bb".repeat(32);
+const SALE = { url: "https://touchstone.test/v1/via/x" } as Sale;
+
+function checkoutOver(table: Partial<Sales["buying"]["orders"]["table"]>): Checkout {
+  const orders = {
+    catchUp: async () => {},
+    table: { ofKey: () => undefined, ofIdentifier: () => undefined, ...table },
+  };
+  return new Checkout({ cashier: { asset: "0xasset" }, buying: { orders } } as unknown as Sales);
+}
+
+/** Whether the payment-identifier of an order in this state may be used by another payment. */
+const IDENTIFIERS: Record<Order["state"], "free" | "used"> = {
+  claimed: "used",
+  rejected: "free",
+  verified: "used",
+  hold_intent: "used",
+  held: "used",
+  hold_failed: "free",
+  hold_unknown: "used",
+  seller_intent: "used",
+  seller_result: "used",
+  seller_unknown: "used",
+  checked: "used",
+  worked: "used",
+  settle_intent: "used",
+  settled: "used",
+  settle_unknown: "used",
+  written_off: "used",
+  released: "free",
+  void_intent: "used",
+  voided: "free",
+  void_unknown: "used",
+  reclaimable: "free",
+  refund_due: "used",
+  refund_intent: "used",
+  refunded: "free",
+  refund_unknown: "used",
+};
+/** Steps that leave an order in its state. */
+const SIDE_STEPS: Record<Exclude<StepState, Order["state"]>, true> = {
+  ...{ leg_paid: true, leg_unpaid: true, leg_recovered: true, expired: true, recorded: true },
+  ...{ adopted: true, stamped: true, reopened: true },
+};
+const STATES = Object.keys(IDENTIFIERS) as Order["state"][];
+const IDENTIFIED = { ...PAYMENT, identifier: "what_the_client_buys" };
+const KEY = claimKey({ ...PAYMENT, asset: "0xasset" });
+const ID = `ord_${"1".repeat(26)}`;
+
+afterEach(() => void vi.restoreAllMocks());
+
+test("a request waits 15 s for an earlier one with its payment, and is then told to ask again", async () => {
+  let nowMs = 1_000;
+  vi.spyOn(systemClock, "monotonic").mockImplementation(() => nowMs);
+  vi.spyOn(systemClock, "sleep").mockImplementation(async (ms) => {
+    nowMs += ms;
+  });
+  const checkout = checkoutOver({});
+  let end = (_: Response): void => {};
+  const first = checkout.answer(PAYMENT, REQUEST_SHA256, SALE, () => new Promise((resolve) => (end = resolve)));
+  const buyAgain = vi.fn(async () => new Response("second"));
+  const again = checkout.answer({ ...PAYMENT, from: PAYMENT.from.toUpperCase() }, REQUEST_SHA256, SALE, buyAgain);
+  await expect(again).rejects.toMatchObject({ code: "unavailable", extra: { headers: { "retry-after": "5" } } });
+  expect([nowMs, buyAgain.mock.calls.length]).toEqual([16_000, 0]);
+  // Another payment does not wait, and the same one does not once the first has ended.
+  const other = { ...PAYMENT, nonce: `0x${"22".repeat(32)}` };
+  const answer = async (payment: Payment) =>
+    (await checkout.answer(payment, REQUEST_SHA256, SALE, async () => new Response("third"))).text();
+  expect(await answer(other)).toBe("third");
+  end(new Response("first"));
+  expect(await (await first).text()).toBe("first");
+  expect([await answer(PAYMENT), nowMs]).toEqual(["third", 16_000]);
+});
+
+test("a request that failed leaves its payment to the next one", async () => {
+  const checkout = checkoutOver({});
+  const failing = checkout.answer(PAYMENT, REQUEST_SHA256, SALE, () => Promise.reject(new Error("lost")));
+  await expect(failing).rejects.toThrow("lost");
+  const answer = await checkout.answer(PAYMENT, REQUEST_SHA256, SALE, async () => new Response("next"));
+  expect(await answer.text()).toBe("next");
+});
+
+test("so many payments are under way that one more is told to ask again; once one has ended it is taken", async () => {
+  const checkout = checkoutOver({});
+  const ends: ((response: Response) => void)[] = [];
+  const payments = Array.from({ length: 4_097 }, (_, n) => ({ ...PAYMENT, nonce: `0x${n.toString(16)}` }));
+  const answer = (payment: Payment) =>
+    checkout.answer(payment, REQUEST_SHA256, SALE, () => new Promise((resolve) => ends.push(resolve)));
+  const [first] = payments.slice(0, 4_096).map(answer);
+  await expect.poll(() => ends.length).toBe(4_096);
+  await expect(answer(payments.at(-1)!)).rejects.toMatchObject({ code: "unavailable" });
+  ends[0]!(new Response());
+  await first;
+  void answer(payments.at(-1)!);
+  await expect.poll(() => ends.length).toBe(4_097);
+});
+
+describe("a payment-identifier", () => {
+  test("has a rule for every state of an order", () => {
+    const states = OrderStep.options.map(({ shape }) => shape.state.value);
+    expect([...STATES, ...Object.keys(SIDE_STEPS)].sort()).toEqual(states.sort());
+  });
+
+  test.each(STATES)("of another payment's order that is %s", async (state) => {
+    const another = { id: ID, key: "another", state } as Order;
+    const checkout = checkoutOver({ ofIdentifier: () => another });
+    const found = checkout.existingOrder(IDENTIFIED, REQUEST_SHA256);
+    if (IDENTIFIERS[state] === "free") expect(await found).toBeNull();
+    else
+      await expect(found).rejects.toMatchObject({
+        code: "payment_used",
+        extra: { headers: { "touchstone-order": ID } },
+      });
+  });
+
+  test.each(STATES)("of this payment's own order that is %s: that order", async (state) => {
+    const own = { id: ID, key: KEY, state, requestSha256: REQUEST_SHA256, paymentSha256: PAYMENT.sha256 } as Order;
+    const checkout = checkoutOver({ ofIdentifier: () => own, ofKey: (key) => (key === KEY ? own : undefined) });
+    expect(await checkout.existingOrder(IDENTIFIED, REQUEST_SHA256)).toBe(own);
+  });
+
+  test("that a payment does not have is not looked up", async () => {
+    const ofIdentifier = vi.fn();
+    expect(await checkoutOver({ ofIdentifier }).existingOrder(PAYMENT, REQUEST_SHA256)).toBeNull();
+    expect(ofIdentifier).not.toHaveBeenCalled();
+  });
+});
