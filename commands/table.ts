@@ -277,7 +277,8 @@ export const COMMANDS = {
       "--till": "move the payments of buyers instead",
       "--dry-run": "print what would be moved, and move nothing",
     },
-    prints: "a line for each transfer: amount, wallet, network, transaction",
+    prints:
+      "a line for each transfer as it ends: amount, wallet, network, transaction; the exit code is that of the first failed one",
     exits: ["keys", "chain", "network", "wallet"],
     page: "networks-and-wallets",
     examples: ["--to 0x0000000000000000000000000000000000000001 --dry-run"],

@@ -1,8 +1,8 @@
-import { chmodSync } from "node:fs";
+import { chmodSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { exitCodeOf } from "../../commands/exit.ts";
 import { withRoles } from "../../commands/roles.ts";
 import { listWallets, newWallets, sweepWallets } from "../../commands/wallets.ts";
@@ -58,6 +58,35 @@ async function printed(work: () => void | Promise<void>): Promise<string> {
 
 /** The same, as a machine reads it. */
 const told = async <T>(work: () => void | Promise<void>): Promise<T> => JSON.parse(await printed(work)) as T;
+
+interface SweptRow {
+  network: string;
+  from: string;
+  amount: string | null;
+  tx: string | null;
+  says: string;
+  error: string | null;
+}
+
+/** What a sweep wrote, a text for each write, and the code that it ended with. */
+async function swept(of: Config, options: object = {}): Promise<{ written: string[]; code: number }> {
+  const written: string[] = [];
+  const spy = vi.spyOn(process.stdout, "write").mockImplementation((text) => written.push(String(text)) > 0);
+  try {
+    await sweepWallets(of, { to: VAULT, ...options });
+    return { written, code: 0 };
+  } catch (error) {
+    return { written, code: exitCodeOf(error) };
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+/** The rows of a sweep as a machine reads them, and its code. */
+async function sweptRows(of: Config, options: object = {}): Promise<{ rows: SweptRow[]; code: number }> {
+  const { written, code } = await swept(of, { json: true, ...options });
+  return { rows: (JSON.parse(written.join("")) as { swept: SweptRow[] }).swept, code };
+}
 
 interface Made {
   known: { address: string; made: boolean };
@@ -159,6 +188,55 @@ test("new, list, sweep: what is left of past days leaves by signed authorization
   expect(balances).toEqual([750_000n, 0n, 400_000n, 300_000n]);
   expect((await sweep()).swept).toEqual([]);
   await expect(sweep({ to: "0x12" })).rejects.toThrow("--to");
+});
+
+describe("a sweep of which a part fails", () => {
+  /** A folder with two blind wallets that paid on a past day, and one whose outside signer does not answer. */
+  async function folderOf(name: string): Promise<{ of: Config; away: string; blind: string[] }> {
+    const of = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, name) });
+    const folder = new WalletFolder(walletsFolderOf(of));
+    folder.make(2);
+    const away = `0x${"d1".repeat(20)}`;
+    writeFileSync(join(folder.dir, "away.key"), `http://127.0.0.1:9 ${away}\n`, { mode: 0o600 });
+    const { blind, gas } = folder.read();
+    await chain.giveGas(gas!.address);
+    for (const { address } of blind) {
+      await chain.fund(address, 250_000n);
+      folder.use({ address, day: PAST, cap: "cap_a", network: "eip155:8453" });
+    }
+    return { of, away, blind: blind.map(({ address }) => address).filter((address) => address !== away) };
+  }
+
+  test("a network that is down and a signer that is away are rows, the others are swept, and the code says so", async () => {
+    const { of, away, blind } = await folderOf("apart");
+    const down = { id: "eip155:137", rpc_urls: ["http://127.0.0.1:9"] };
+    const both = { ...of, networks: loadConfig(undefined, { TOUCHSTONE_NETWORKS: JSON.stringify([down]) }).networks };
+    both.networks = [...both.networks, ...of.networks];
+    const { rows, code } = await sweptRows(both);
+    expect(rows.filter(({ network }) => network === "eip155:137")).toEqual(
+      [away, ...blind].map((from) => expect.objectContaining({ from, amount: null, tx: null, error: "chain" })),
+    );
+    expect(rows.filter(({ network }) => network === "eip155:8453")).toEqual([
+      expect.objectContaining({ from: away, amount: "0.25", tx: null, error: "wallet" }),
+      ...blind.map((from) => expect.objectContaining({ from, tx: expect.stringMatching(/^0x/), says: "swept" })),
+    ]);
+    expect(code).toBe(5);
+    const again = await sweptRows(of);
+    expect(again.rows).toEqual([expect.objectContaining({ from: away, error: "wallet" })]);
+    expect(again.code).toBe(22);
+  });
+
+  test("lines are printed as they come, and a transfer that the token refuses is a failure", async () => {
+    const { of, away, blind } = await folderOf("refused");
+    const { written, code } = await swept(of, { to: `0x${"0".repeat(40)}` });
+    expect(written.map((line) => /0x[0-9a-f]{40}/.exec(line)![0])).toEqual([away, ...blind]);
+    expect(written.slice(1)).toEqual(blind.map(() => expect.stringMatching(/^0\.25 USDC .* refused: /)));
+    expect(code).toBe(22);
+    const rail = railOn(paidNetworks(of));
+    expect(await Promise.all(blind.map(async (one) => (await rail.balance(one)).value))).toEqual([250_000n, 250_000n]);
+    writeFileSync(join(walletsFolderOf(of), "away.key"), `${"7".repeat(64)}\n`);
+    expect((await swept(of, { to: `0x${"0".repeat(40)}` })).code).toBe(1);
+  });
 });
 
 test("low water: gauges, a count of alarms, and money that arrives", async () => {
