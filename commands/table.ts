@@ -270,7 +270,7 @@ export const COMMANDS = {
     examples: ["--json"],
   },
   "wallets sweep": {
-    does: "move the rest of blind wallets that paid on past days to one address, by signed authorizations",
+    does: "move the rest of blind wallets that paid on past days to one address, each by its own signature",
     options: {
       "--to <address>": { means: "address that receives the money", required: true },
       "--network <id>": "only on this network, such as eip155:8453",

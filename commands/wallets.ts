@@ -9,6 +9,7 @@ import { type Network, paidNetworks, railOn, type Token, tokenOn } from "../infr
 import { NoWallet, type Rail, type Settlement, type SettlementQuery, type Wallet } from "../infra/rails/rails.ts";
 import { chainRead, createReader } from "../infra/rails/rpc.ts";
 import { createSender, errorText } from "../infra/rails/sender.ts";
+import { type BalanceTransfer, isTempo, prepareBalanceTransfer } from "../infra/rails/tempo.ts";
 import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletBalances, type WalletReport, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
@@ -116,7 +117,7 @@ interface SweptWallet {
   network: string;
   symbol: string;
   from: string;
-  /** Units of the asset that are moved or would be; null: the balance could not be read. */
+  /** Units of the asset that are moved, would be, or are left; null: the balance could not be read. */
   amount: string | null;
   /** Hash of the transaction; null: none was sent, or its hash is not known. */
   tx: string | null;
@@ -140,10 +141,11 @@ const PAYMENT_OPEN_MS = 3_600_000;
 
 /**
  * `touchstone wallets sweep`: moves the rest of each blind wallet that paid on a past day to one address. The wallet
- * signs an EIP-3009 authorization, which the gas wallet submits, so a blind wallet never needs gas. Wallets that paid
- * today and unused ones are left out. With `--till` the command moves the whole balance of the till (which receives
- * buyers' payments) instead, including the money for refunds. It reads the results from the chain. A line is printed
- * as soon as its transfer has ended; a transfer that fails does not stop the others.
+ * signs an EIP-3009 authorization, which the gas wallet submits, so a blind wallet never needs gas. On Tempo the wallet
+ * signs the transaction itself and pays its fee in the same token. Wallets that paid today and unused ones are left
+ * out. With `--till` the command moves the whole balance of the till (which receives buyers' payments) instead,
+ * including the money for refunds. It reads the results from the chain. A line is printed as soon as its transfer has
+ * ended; a transfer that fails does not stop the others.
  * @throws Failure with the cause of the first transfer that failed, after all were tried
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
@@ -151,7 +153,6 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   const networks = paidNetworks(config).filter(({ id }) => options.network === undefined || id === options.network);
   if (networks.length === 0) throw new ConfigError([`--network: ${options.network} is not in the settings`]);
   const heldWallets = openWalletFolder(config).read();
-  if (!heldWallets.gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
   await requireNetworks(networks);
   // A payment that was signed shortly before midnight may still settle, so the new day begins an hour late here.
   const today = dayOf(new Date(systemClock.now().getTime() - PAYMENT_OPEN_MS));
@@ -183,16 +184,43 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
 }
 
 /**
- * Returns a function that sweeps one asset of a wallet; null when the wallet holds nothing of it. It never throws. It
- * must be called for one wallet at a time, since the nonces of the gas wallet are in sequence.
+ * Returns a function that prepares the transfer of a balance by an EIP-3009 authorization of the wallet, whose gas the
+ * gas wallet pays.
+ * @throws NoWallet when there is no gas wallet
  */
-function createSweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
-  const { rail, gas, options } = parts;
+function createAuthorizedTransfers(network: Network, token: Token, gas: Wallet | null, to: Address) {
+  if (!gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
   const reader = createReader(network.rpcUrls);
-  const place = { network: network.id, asset: token.address };
   const chainId = Number(network.id.slice("eip155:".length));
   const sender = createSender(reader, chainId, accountOf(gas), network.gasCeiling);
   const authorizations = createAuthorizations(tokenOn(network, token), sender);
+  return async (wallet: Wallet, amountAtomic: bigint): Promise<BalanceTransfer> => ({
+    amountAtomic,
+    async send() {
+      const gasBalance = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
+      if (gasBalance === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
+      const order = { to, amountAtomic, validForSeconds: AUTHORIZATION_VALID_S };
+      const signed = await authorizations.signTransfer(wallet, order);
+      return { nonce: signed.authorization.nonce, outcome: await authorizations.submitTransfer(signed) };
+    },
+  });
+}
+
+/**
+ * Returns a function that sweeps one asset of a wallet; null when the wallet holds nothing of it. It never throws. It
+ * must be called for one wallet at a time, since the nonces of the gas wallet are in sequence.
+ */
+function createSweeper(
+  network: Network,
+  token: Token,
+  parts: { rail: Rail; gas: Wallet | null; options: SweepOptions },
+) {
+  const { rail, gas, options } = parts;
+  const to = options.to as Address;
+  const place = { network: network.id, asset: token.address };
+  const prepare = isTempo(network.id)
+    ? (wallet: Wallet, balance: bigint) => prepareBalanceTransfer(tokenOn(network, token), wallet, to, balance)
+    : createAuthorizedTransfers(network, token, gas, to);
 
   /** Looks for a transfer on the chain; null: it is not there, or the chain could not be read. */
   async function findOnChain(query: SettlementQuery): Promise<Settlement | null> {
@@ -212,21 +240,17 @@ function createSweeper(network: Network, token: Token, parts: { rail: Rail; gas:
     const { value: amountAtomic, head } = await rail.balance(wallet.address, place);
     if (amountAtomic === 0n) return null;
     row.amount = formatUnits(amountAtomic, token.decimals);
+    const transfer = await prepare(wallet, amountAtomic);
+    if (!transfer) return { ...row, says: "left: too little for the fee" };
+    row.amount = formatUnits(transfer.amountAtomic, token.decimals);
     if (options.dryRun) return { ...row, says: "would be swept" };
-    const gasBalance = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
-    if (gasBalance === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
-    const signed = await authorizations.signTransfer(wallet, {
-      to: options.to,
-      amountAtomic,
-      validForSeconds: AUTHORIZATION_VALID_S,
-    });
-    const outcome = await authorizations.submitTransfer(signed);
+    const { nonce, outcome } = await transfer.send();
     const tx = outcome.tx ?? null;
     if (outcome.outcome === "refused") return { ...row, tx, says: `refused: ${outcome.reason}`, error: "failed" };
-    const { nonce } = signed.authorization;
     const settlement = await findOnChain({ from: wallet.address, nonce, sinceBlock: head.number, ...place });
     if (settlement) return { ...row, tx: settlement.tx, says: settlement.final ? "swept" : "swept, not final yet" };
-    const why = outcome.outcome === "unknown" ? `perhaps not sent (${outcome.says})` : "sent, but not on the chain yet";
+    const isUnsure = outcome.outcome === "unknown" && tx === null;
+    const why = isUnsure ? `perhaps not sent (${outcome.says})` : "sent, but not seen on the chain yet";
     return { ...row, tx, says: `${why}: check with wallets list`, error: "chain" };
   }
 

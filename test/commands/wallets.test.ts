@@ -2,6 +2,7 @@ import { chmodSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseUnits } from "viem";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { exitCodeOf } from "../../commands/exit.ts";
 import { withRoles } from "../../commands/roles.ts";
@@ -15,6 +16,7 @@ import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 import { type FundedChain, fundedChain } from "../helpers/funded-chain.ts";
+import { type TempoNode, tempoNode } from "../helpers/tempo.ts";
 
 const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
 const VAULT = "0x00000000000000000000000000000000000000aa";
@@ -237,6 +239,83 @@ describe("a sweep of which a part fails", () => {
     writeFileSync(join(walletsFolderOf(of), "away.key"), `${"7".repeat(64)}\n`);
     expect((await swept(of, { to: `0x${"0".repeat(40)}` })).code).toBe(1);
   });
+});
+
+describe("a sweep on Tempo", () => {
+  let node: TempoNode;
+  beforeAll(async () => {
+    node = await tempoNode();
+  }, 60_000);
+  afterAll(async () => node?.stop());
+
+  /** Sets the price of gas. The local chain lowers it with each empty block, by an eighth; the real one keeps it. */
+  async function setGasPrice(gwei: number): Promise<void> {
+    const params = [`0x${(gwei * 1e9).toString(16)}`];
+    await node.client.request({ method: "anvil_setNextBlockBaseFeePerGas", params } as never);
+    await node.client.request({ method: "evm_mine" } as never);
+  }
+
+  test("each wallet signs its own transfer and pays the fee of it; what is too little for the fee is told and left", async () => {
+    const networks = JSON.stringify([{ id: node.network, rpc_urls: [node.rpcUrl] }]);
+    const of = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, "tempo"), TOUCHSTONE_NETWORKS: networks });
+    const folder = new WalletFolder(walletsFolderOf(of));
+    folder.make(3);
+    const [first, second, poor] = folder.read().blind.map(({ address }) => address) as [string, string, string];
+    for (const [address, atomic] of [
+      [first, 750_000n],
+      [second, 400_000n],
+      [poor, 100n],
+    ] as const) {
+      await node.fund(address, atomic);
+      folder.use({ address, day: PAST, cap: "cap_a", network: node.network });
+    }
+    const away = `0x${"d2".repeat(20)}`;
+    writeFileSync(join(folder.dir, "away.key"), `http://127.0.0.1:9 ${away}\n`, { mode: 0o600 });
+    folder.use({ address: away, day: PAST, cap: "cap_a", network: node.network });
+    await node.fund(away, 500_000n);
+    const rail = railOn(paidNetworks(of));
+    const holds = async (address: string) => (await rail.balance(address)).value;
+    const micro = ({ amount }: SweptRow): bigint => parseUnits(amount!, 6);
+    const unsigned = { from: away, tx: null, error: "wallet", says: expect.stringContaining("use a key file") };
+    const left = { from: poor, amount: "0.0001", tx: null, error: null, says: expect.stringContaining("too little") };
+
+    const refused = { tx: null, error: "failed", says: expect.stringContaining("would revert") };
+    expect((await sweptRows(of, { to: node.asset })).rows).toMatchObject([unsigned, refused, refused, refused]);
+    const dry = await sweptRows(of, { dryRun: true });
+    expect(dry.rows).toMatchObject([unsigned, { says: "would be swept" }, { says: "would be swept" }, left]);
+    expect(await holds(VAULT)).toBe(0n);
+
+    await setGasPrice(1);
+    const { rows, code } = await sweptRows(of);
+    expect(rows).toMatchObject([unsigned, { from: first, says: "swept" }, { from: second, says: "swept" }, left]);
+    expect(code).toBe(22);
+    const moved = [micro(rows[1]!), micro(rows[2]!)] as const;
+    // The highest fee is set aside when it is signed. Less than that is charged, and the difference stays.
+    for (const [n, funds] of [750_000n, 400_000n].entries()) {
+      expect(Number(funds - moved[n]!)).toBeGreaterThan(0);
+      expect(Number(funds - moved[n]!)).toBeLessThan(3_000);
+      expect(await holds(rows[n + 1]!.from)).toBeLessThan(funds - moved[n]!);
+    }
+    expect(await holds(VAULT)).toBe(moved[0] + moved[1]);
+    for (const row of rows.slice(1, 3))
+      expect((await rail.transfersIn(row.tx!)).value).toContainEqual(
+        expect.objectContaining({ from: row.from, to: VAULT, amountAtomic: micro(row) }),
+      );
+
+    await setGasPrice(90);
+    const again = await sweptRows(of);
+    expect(again.rows).toMatchObject([
+      unsigned,
+      ...[first, second].map((from) => ({ ...left, from, amount: expect.any(String) })),
+      left,
+    ]);
+    // A node names the price; it does not get more than ten cents.
+    await setGasPrice(4_000);
+    const dear = { tx: null, error: "chain", says: expect.stringContaining("more than 100000") };
+    expect((await sweptRows(of)).rows).toMatchObject([unsigned, dear, dear, dear]);
+    expect(await holds(VAULT)).toBe(moved[0] + moved[1]);
+    expect(await holds(poor)).toBe(100n);
+  }, 120_000);
 });
 
 test("low water: gauges, a count of alarms, and money that arrives", async () => {
