@@ -360,6 +360,34 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
   expect(await metrics.text()).toContain("touchstone_wallets_low 0");
 });
 
+test("a node that fails at some reads does not make low wallets look full", async () => {
+  const folder = new WalletFolder(join(dir, "flaky"));
+  folder.make(1);
+  const networks = paidNetworks(config);
+  const chainRail = railOn(networks);
+  let isDown = false;
+  const balance: typeof chainRail.balance = (...asked) =>
+    isDown ? Promise.reject(new Error("the node is down")) : chainRail.balance(...asked);
+  const metrics = createMetrics();
+  const said: string[] = [];
+  const logger = { ...createLogger("silent"), warn: (_: unknown, text: string) => said.push(text), info: () => {} };
+  const watch = watchWallets({
+    ...{ folder, rail: { balance }, networks, metrics, low: { money: "1.00", blind: 1 }, clock: systemClock },
+    ...{ logger: logger as unknown as ReturnType<typeof createLogger>, every_ms: 50 },
+  });
+  const gaugeIs = (n: number) =>
+    vi.waitFor(async () => expect(await metrics.text()).toContain(`touchstone_wallets_low ${n}`), 20_000);
+  await gaugeIs(2);
+  isDown = true;
+  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), 20_000);
+  expect(await metrics.text()).toContain("touchstone_wallets_low 2");
+  const { known, blind } = folder.read();
+  for (const { address } of [known!, ...blind]) await chain.fund(address, 2_000_000n);
+  isDown = false;
+  await gaugeIs(0);
+  await watch.stop();
+}, 60_000);
+
 test("wallets that others can read are refused by name, and having none is a finding", async () => {
   const folder = new WalletFolder(join(dir, "shared"));
   folder.make(0);
