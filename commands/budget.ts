@@ -13,7 +13,9 @@ import {
   createBudgetReport,
   deriveDayReport,
   isFresh,
+  isReportDayOver,
   readStoredReport,
+  staleMinutesOf,
 } from "../pipelines/budget/report.ts";
 import type { ArchiveFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
@@ -54,19 +56,35 @@ const computeReport = (
   });
 };
 
+/** A report to print. */
+interface FoundReport {
+  report: BudgetReport;
+  /** Minutes since it was stored, if a running service would have stored a newer one; null otherwise. */
+  staleMinutes: number | null;
+}
+
 /**
  * Returns the report that a running service stored; for an earlier day, one that is derived from it.
- * @throws Failure `busy` when no report is stored, or none can be derived for the day
+ * @throws Failure `busy` when no report is stored, it was made before the requested day ended, or none can be derived
+ * for the day
  */
-async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: string | undefined): Promise<BudgetReport> {
-  const report = await readStoredReport(privateStore);
-  if (!report || (requestedDay !== undefined && requestedDay > report.day)) {
-    const whyNoReport = report ? `its newest report is of ${report.day}` : "it has kept no report yet";
+async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: string | undefined): Promise<FoundReport> {
+  const now = systemClock.now();
+  const stored = await readStoredReport(privateStore);
+  if (!stored || (requestedDay !== undefined && requestedDay > stored.report.day)) {
+    const whyNoReport = stored ? `its newest report is of ${stored.report.day}` : "it has kept no report yet";
     throw new Failure("busy", `a running service owns the lake, and ${whyNoReport}: ask again in ten minutes`);
   }
-  if (requestedDay === undefined || report.day === requestedDay) return report;
+  const { report } = stored;
+  const staleMinutes = staleMinutesOf(stored, now);
+  if (requestedDay === undefined) return { report, staleMinutes };
+  if (requestedDay === report.day) {
+    if (!isReportDayOver(stored, now)) return { report, staleMinutes };
+    const why = `its newest report is of ${report.at}, before the end of ${requestedDay}`;
+    throw new Failure("busy", `a running service owns the lake, and ${why}: ask again in ten minutes`);
+  }
   const dayReport = await deriveDayReport(requestedDay, report, privateStore);
-  if (dayReport) return dayReport;
+  if (dayReport) return { report: dayReport, staleMinutes };
   throw new Failure(
     "busy",
     `a running service owns the lake, and its report holds the thirty days up to ${report.day}: stop it to see ${requestedDay}`,
@@ -82,10 +100,12 @@ async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: stri
  */
 export async function budget(config: Config, options: BudgetOptions): Promise<void> {
   requireDataFolder(config);
-  const report = await (config.log === null
+  const { report, staleMinutes } = await (config.log === null
     ? reportOfSingleMachine(config, options)
     : reportOfCluster(config, options));
-  print(options, report, budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MAX_SHOWN));
+  const lines = budgetLines(report, options.all ? Number.POSITIVE_INFINITY : MAX_SHOWN);
+  const staleLine = `made ${staleMinutes} minutes ago: no service has stored one since`;
+  print(options, report, staleMinutes === null ? lines : [lines[0]!, staleLine, ...lines.slice(1)]);
 }
 
 /** Computes the report; if another process has the lake open, reads the stored one instead. */
@@ -93,24 +113,28 @@ function computeOrReadReport(
   parts: BudgetParts,
   openLake: Parameters<typeof computeReport>[1],
   { day, all, json }: BudgetOptions,
-): Promise<BudgetReport> {
+): Promise<FoundReport> {
   const maxEndpoints = all || json ? Number.POSITIVE_INFINITY : MAX_SHOWN;
-  return computeReport(parts, openLake, day ?? dayOf(systemClock.now()), maxEndpoints).catch((error: unknown) => {
-    if (error instanceof LakeBusy) return readReportOfDay(parts, day);
-    throw error;
-  });
+  return computeReport(parts, openLake, day ?? dayOf(systemClock.now()), maxEndpoints).then(
+    (report) => ({ report, staleMinutes: null }),
+    (error: unknown) => {
+      if (error instanceof LakeBusy) return readReportOfDay(parts, day);
+      throw error;
+    },
+  );
 }
 
-const reportOfSingleMachine = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
+const reportOfSingleMachine = (config: Config, options: BudgetOptions): Promise<FoundReport> =>
   withParts(config, (parts) =>
     computeOrReadReport({ ...parts, ring: parts.keys.ring }, () => openIngest(parts, systemClock), options),
   );
 
-const reportOfCluster = (config: Config, options: BudgetOptions): Promise<BudgetReport> =>
+const reportOfCluster = (config: Config, options: BudgetOptions): Promise<FoundReport> =>
   withOpen(openOwnerParts(config, systemClock), async (parts) => {
     const now = systemClock.now();
-    const storedReport = await readStoredReport(parts.privateStore);
-    if (storedReport && isFresh(storedReport, options.day ?? dayOf(now), now)) return storedReport;
+    const stored = await readStoredReport(parts.privateStore);
+    if (stored && isFresh(stored.report, options.day ?? dayOf(now), now))
+      return { report: stored.report, staleMinutes: null };
     return computeOrReadReport(
       { ...parts, config },
       (archived) => openIngestOf({ ...parts, config }, archived),

@@ -270,14 +270,15 @@ export const COMMANDS = {
     examples: ["--json"],
   },
   "wallets sweep": {
-    does: "move the rest of blind wallets that paid on past days to one address, by signed authorizations",
+    does: "move the rest of blind wallets that paid on past days to one address, each by its own signature",
     options: {
       "--to <address>": { means: "address that receives the money", required: true },
       "--network <id>": "only on this network, such as eip155:8453",
       "--till": "move the payments of buyers instead",
       "--dry-run": "print what would be moved, and move nothing",
     },
-    prints: "a line for each transfer: amount, wallet, network, transaction",
+    prints:
+      "a line for each transfer as it ends: amount, wallet, network, transaction; the exit code is that of the first failed one",
     exits: ["keys", "chain", "network", "wallet"],
     page: "networks-and-wallets",
     examples: ["--to 0x0000000000000000000000000000000000000001 --dry-run"],

@@ -1,18 +1,21 @@
 import { type Address, formatUnits } from "viem";
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { Failure, type FailureCode } from "../infra/errors.ts";
 import { accountOf } from "../infra/rails/account.ts";
 import { createAuthorizations } from "../infra/rails/authorization.ts";
 import { requireNetworks } from "../infra/rails/network-checks.ts";
 import { type Network, paidNetworks, railOn, type Token, tokenOn } from "../infra/rails/networks.ts";
-import { NoWallet, type Rail, type Wallet } from "../infra/rails/rails.ts";
+import { NoWallet, type Rail, type Settlement, type SettlementQuery, type Wallet } from "../infra/rails/rails.ts";
 import { chainRead, createReader } from "../infra/rails/rpc.ts";
-import { createSender } from "../infra/rails/sender.ts";
+import { createSender, errorText } from "../infra/rails/sender.ts";
+import { type BalanceTransfer, isTempo, prepareBalanceTransfer } from "../infra/rails/tempo.ts";
 import { WalletFolder } from "../infra/rails/wallet-folder.ts";
 import { type WalletBalances, type WalletReport, walletFindings, walletReport } from "../infra/rails/wallet-report.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { walletsFolderOf } from "../pipelines/roles/data-folder.ts";
-import { print } from "./printer.ts";
+import { exitNameOf } from "./exit.ts";
+import { print, printJson, printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /**
@@ -114,14 +117,22 @@ interface SweptWallet {
   network: string;
   symbol: string;
   from: string;
-  amount: string;
-  /** Hash of the transaction; null: the transfer was not sent, or is not on the chain yet. */
+  /** Units of the asset that are moved, would be, or are left; null: the balance could not be read. */
+  amount: string | null;
+  /** Hash of the transaction; null: none was sent, or its hash is not known. */
   tx: string | null;
   says: string;
+  /** Name of the exit code of what failed; null: nothing failed. */
+  error: FailureCode | null;
 }
 
-/** Number of times that a sweep looks for its transfer on the chain before it gives up. */
-const CHAIN_READS = 40;
+const lineOf = ({ network, symbol, from, amount, tx, says, error }: SweptWallet): string =>
+  [`${amount ?? "?"} ${symbol}`, from, network, tx ?? "", error === null ? says : `FAILED: ${says}`]
+    .filter(Boolean)
+    .join("  ");
+
+/** Longest time for which a sweep looks for its transfer on the chain, ms. */
+const CHAIN_WAIT_MS = 20_000;
 /** Pause between two searches for a transfer on the chain, ms. */
 const CHAIN_READ_PAUSE_MS = 500;
 const AUTHORIZATION_VALID_S = 600;
@@ -130,16 +141,18 @@ const PAYMENT_OPEN_MS = 3_600_000;
 
 /**
  * `touchstone wallets sweep`: moves the rest of each blind wallet that paid on a past day to one address. The wallet
- * signs an EIP-3009 authorization, which the gas wallet submits, so a blind wallet never needs gas. Wallets that paid
- * today and unused ones are left out. With `--till` the command moves the whole balance of the till (which receives
- * buyers' payments) instead, including the money for refunds. It reads the results from the chain.
+ * signs an EIP-3009 authorization, which the gas wallet submits, so a blind wallet never needs gas. On Tempo the wallet
+ * signs the transaction itself and pays its fee in the same token. Wallets that paid today and unused ones are left
+ * out. With `--till` the command moves the whole balance of the till (which receives buyers' payments) instead,
+ * including the money for refunds. It reads the results from the chain. A line is printed as soon as its transfer has
+ * ended; a transfer that fails does not stop the others.
+ * @throws Failure with the cause of the first transfer that failed, after all were tried
  */
 export async function sweepWallets(config: Config, options: SweepOptions): Promise<void> {
   if (!/^0x[0-9a-fA-F]{40}$/.test(options.to)) throw new ConfigError([`--to: ${options.to} is not an address`]);
   const networks = paidNetworks(config).filter(({ id }) => options.network === undefined || id === options.network);
   if (networks.length === 0) throw new ConfigError([`--network: ${options.network} is not in the settings`]);
   const heldWallets = openWalletFolder(config).read();
-  if (!heldWallets.gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
   await requireNetworks(networks);
   // A payment that was signed shortly before midnight may still settle, so the new day begins an hour late here.
   const today = dayOf(new Date(systemClock.now().getTime() - PAYMENT_OPEN_MS));
@@ -150,57 +163,104 @@ export async function sweepWallets(config: Config, options: SweepOptions): Promi
   if (options.till && !heldWallets.till)
     throw new NoWallet("there is no till: set sell.network, then touchstone wallets new");
   const sweepableWallets = options.till ? [heldWallets.till!] : heldWallets.blind.filter(isSweepable);
-  const rail = railOn(networks);
+  const parts = { rail: railOn(networks), gas: heldWallets.gas, options };
+  const sweepers = networks.flatMap((network) => network.assets.map((token) => createSweeper(network, token, parts)));
   const swept: SweptWallet[] = [];
-  for (const network of networks) {
-    for (const token of network.assets) {
-      const sweep = createSweeper(network, token, { rail, gas: heldWallets.gas, options });
-      for (const wallet of sweepableWallets) {
-        const one = await sweep(wallet);
-        if (one) swept.push(one);
-      }
+  for (const sweep of sweepers) {
+    for (const wallet of sweepableWallets) {
+      const one = await sweep(wallet);
+      if (!one) continue;
+      swept.push(one);
+      if (!options.json) printLines(lineOf(one));
     }
   }
-  const lines = swept.map(({ network, symbol, from, amount, tx, says }) =>
-    [`${amount} ${symbol}`, from, network, tx ?? "", says].filter(Boolean).join("  "),
-  );
-  print(options, { to: options.to.toLowerCase(), swept }, lines.length > 0 ? lines : ["There is nothing to sweep."]);
+  if (options.json) printJson({ to: options.to.toLowerCase(), swept });
+  else if (swept.length === 0) printLines("There is nothing to sweep.");
+  const failed = swept.filter(({ error }) => error !== null);
+  const [first] = failed;
+  if (!first) return;
+  const firstFailure = `${first.from} on ${first.network}: ${first.says}`;
+  throw new Failure(first.error!, `${failed.length} of ${swept.length} transfers failed, first ${firstFailure}`);
 }
 
 /**
- * Returns a function that sweeps one asset of a wallet. It must be called for one wallet at a time, since the nonces
- * of the gas wallet are in sequence.
+ * Returns a function that prepares the transfer of a balance by an EIP-3009 authorization of the wallet, whose gas the
+ * gas wallet pays.
+ * @throws NoWallet when there is no gas wallet
  */
-function createSweeper(network: Network, token: Token, parts: { rail: Rail; gas: Wallet; options: SweepOptions }) {
-  const { rail, gas, options } = parts;
+function createAuthorizedTransfers(network: Network, token: Token, gas: Wallet | null, to: Address) {
+  if (!gas) throw new NoWallet("there is no gas wallet: touchstone wallets new");
   const reader = createReader(network.rpcUrls);
-  const place = { network: network.id, asset: token.address };
   const chainId = Number(network.id.slice("eip155:".length));
   const sender = createSender(reader, chainId, accountOf(gas), network.gasCeiling);
   const authorizations = createAuthorizations(tokenOn(network, token), sender);
-  return async (wallet: Wallet): Promise<SweptWallet | null> => {
+  return async (wallet: Wallet, amountAtomic: bigint): Promise<BalanceTransfer> => ({
+    amountAtomic,
+    async send() {
+      const gasBalance = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
+      if (gasBalance === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
+      const order = { to, amountAtomic, validForSeconds: AUTHORIZATION_VALID_S };
+      const signed = await authorizations.signTransfer(wallet, order);
+      return { nonce: signed.authorization.nonce, outcome: await authorizations.submitTransfer(signed) };
+    },
+  });
+}
+
+/**
+ * Returns a function that sweeps one asset of a wallet; null when the wallet holds nothing of it. It never throws. It
+ * must be called for one wallet at a time, since the nonces of the gas wallet are in sequence.
+ */
+function createSweeper(
+  network: Network,
+  token: Token,
+  parts: { rail: Rail; gas: Wallet | null; options: SweepOptions },
+) {
+  const { rail, gas, options } = parts;
+  const to = options.to as Address;
+  const place = { network: network.id, asset: token.address };
+  const prepare = isTempo(network.id)
+    ? (wallet: Wallet, balance: bigint) => prepareBalanceTransfer(tokenOn(network, token), wallet, to, balance)
+    : createAuthorizedTransfers(network, token, gas, to);
+
+  /** Looks for a transfer on the chain; null: it is not there, or the chain could not be read. */
+  async function findOnChain(query: SettlementQuery): Promise<Settlement | null> {
+    const deadline = systemClock.monotonic() + CHAIN_WAIT_MS;
+    do {
+      const settlement = await rail.settlementOf(query).then(
+        ({ value }) => value,
+        () => null,
+      );
+      if (settlement) return settlement;
+      await systemClock.sleep(CHAIN_READ_PAUSE_MS);
+    } while (systemClock.monotonic() < deadline);
+    return null;
+  }
+
+  async function sweep(wallet: Wallet, row: SweptWallet): Promise<SweptWallet | null> {
     const { value: amountAtomic, head } = await rail.balance(wallet.address, place);
     if (amountAtomic === 0n) return null;
-    const amount = formatUnits(amountAtomic, token.decimals);
-    const transfer = { network: network.id, symbol: token.symbol, from: wallet.address, amount };
-    if (options.dryRun) return { ...transfer, tx: null, says: "would be swept" };
-    const gasBalance = await chainRead("gas", () => reader.getBalance({ address: gas.address as Address }));
-    if (gasBalance === 0n) throw new NoWallet(`the gas wallet ${gas.address} has nothing on ${network.id}`);
-    const signed = await authorizations.signTransfer(wallet, {
-      to: options.to,
-      amountAtomic,
-      validForSeconds: AUTHORIZATION_VALID_S,
-    });
-    const outcome = await authorizations.submitTransfer(signed);
-    if (outcome.outcome === "refused") return { ...transfer, tx: null, says: `refused: ${outcome.reason}` };
-    const { nonce } = signed.authorization;
-    for (let n = 0; n < CHAIN_READS; n++) {
-      const query = { from: wallet.address, nonce, sinceBlock: head.number, ...place };
-      const { value: settlement } = await rail.settlementOf(query);
-      if (settlement)
-        return { ...transfer, tx: settlement.tx, says: settlement.final ? "swept" : "swept, not final yet" };
-      await systemClock.sleep(CHAIN_READ_PAUSE_MS);
+    row.amount = formatUnits(amountAtomic, token.decimals);
+    const transfer = await prepare(wallet, amountAtomic);
+    if (!transfer) return { ...row, says: "left: too little for the fee" };
+    row.amount = formatUnits(transfer.amountAtomic, token.decimals);
+    if (options.dryRun) return { ...row, says: "would be swept" };
+    const { nonce, outcome } = await transfer.send();
+    const tx = outcome.tx ?? null;
+    if (outcome.outcome === "refused") return { ...row, tx, says: `refused: ${outcome.reason}`, error: "failed" };
+    const settlement = await findOnChain({ from: wallet.address, nonce, sinceBlock: head.number, ...place });
+    if (settlement) return { ...row, tx: settlement.tx, says: settlement.final ? "swept" : "swept, not final yet" };
+    const isUnsure = outcome.outcome === "unknown" && tx === null;
+    const why = isUnsure ? `perhaps not sent (${outcome.says})` : "sent, but not seen on the chain yet";
+    return { ...row, tx, says: `${why}: check with wallets list`, error: "chain" };
+  }
+
+  return async (wallet: Wallet): Promise<SweptWallet | null> => {
+    const names = { network: network.id, symbol: token.symbol, from: wallet.address };
+    const row: SweptWallet = { ...names, amount: null, tx: null, says: "", error: null };
+    try {
+      return await sweep(wallet, row);
+    } catch (error) {
+      return { ...row, says: errorText(error), error: exitNameOf(error) };
     }
-    return { ...transfer, tx: null, says: "sent, but not on the chain yet: check with wallets list" };
   };
 }

@@ -1,6 +1,19 @@
-import { type Address, createClient, custom, decodeFunctionData, type Hex, parseAbi, parseAbiItem } from "viem";
+import { randomBytes } from "node:crypto";
+import {
+  type Address,
+  createClient,
+  custom,
+  decodeFunctionData,
+  encodeFunctionData,
+  type Hex,
+  maxUint256,
+  parseAbi,
+  parseAbiItem,
+} from "viem";
+import { estimateGas, sendRawTransaction, waitForTransactionReceipt } from "viem/actions";
 import type { Transaction } from "viem/tempo";
 import { systemClock } from "../clock.ts";
+import { Failure } from "../errors.ts";
 import { accountOf } from "./account.ts";
 import {
   challengeObstacle,
@@ -23,6 +36,7 @@ import {
   type Wallet,
 } from "./rails.ts";
 import { chainRead } from "./rpc.ts";
+import { errorText, type Outcome, WouldRevert, whyItWouldRevert } from "./sender.ts";
 import {
   type BlockTransfer,
   balanceOf,
@@ -90,6 +104,26 @@ async function loadClient() {
 
 type Deserialize = Awaited<ReturnType<typeof loadClient>>["deserialize"];
 
+const chainIdOf = (network: string): number => Number(network.slice("eip155:".length));
+
+/** Creates a client that knows Tempo's transactions, over the nodes of a token. */
+function createTempoClient({ reader, network }: TokenAtNode, { chain }: Awaited<ReturnType<typeof loadClient>>) {
+  const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
+  return createClient({ chain: { ...chain, id: chainIdOf(network) }, transport: custom({ request }) });
+}
+
+/**
+ * Returns the account of a wallet whose key is in the folder. @throws NotSigned for an outside signer, which does not
+ * know Tempo's transaction type
+ */
+function keyAccountOf(wallet: Wallet) {
+  if (wallet.signer !== undefined) throw new NotSigned("an outside signer cannot sign for Tempo; use a key file");
+  return accountOf(wallet);
+}
+
+/** Returns the highest fee of a transaction in units of the token, rounded up. */
+const feeOf = (gas: bigint, maxFeePerGas: bigint): bigint => (gas * maxFeePerGas + FEE_UNIT - 1n) / FEE_UNIT;
+
 /**
  * Checks that a signed transaction makes exactly the transfer of this entry and nothing else.
  * @returns its memo, its expiry (unix seconds) and its highest fee (units of the token)
@@ -98,7 +132,7 @@ type Deserialize = Awaited<ReturnType<typeof loadClient>>["deserialize"];
 function verifyTransaction(
   deserialize: Deserialize,
   signed: string,
-  entry: PayableEntry,
+  entry: Pick<PayableEntry, "asset" | "payTo" | "amountAtomic">,
   from: string,
 ): { memo: Hex; validBefore: number; fee: bigint } {
   const {
@@ -126,7 +160,7 @@ function verifyTransaction(
     (call.value ?? 0n) === 0n &&
     (otherFields.from === undefined || otherFields.from.toLowerCase() === from.toLowerCase());
   if (!paysEntry) throw new Error("the signed transaction does not pay what the entry asks for");
-  return { memo, validBefore, fee: (gas * maxFeePerGas + FEE_UNIT - 1n) / FEE_UNIT };
+  return { memo, validBefore, fee: feeOf(gas, maxFeePerGas) };
 }
 
 /**
@@ -156,10 +190,7 @@ async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Bloc
  * wallet needs no coin.
  */
 function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
-  const { reader, network } = token;
-  const chainId = Number(network.slice("eip155:".length));
-  const request = reader.request as (asked: { method: string; params?: unknown }) => Promise<unknown>;
-
+  const chainId = chainIdOf(token.network);
   const refuseUsed = createNonceGuard(async (from, nonce) => {
     const head = await blockAt(token, "latest");
     const sinceBlock = Math.max(0, head.number - LOOK_BACK_BLOCKS);
@@ -168,9 +199,7 @@ function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wa
 
   return async (entry, wallet) => {
     const challenge = entry.challenge as PaymentChallenge;
-    // Outside signers do not know Tempo's transaction type.
-    if (wallet.signer !== undefined) throw new NotSigned("an outside signer cannot sign for Tempo; use a key file");
-    const account = accountOf(wallet);
+    const account = keyAccountOf(wallet);
     const now = systemClock.now().getTime();
     if (challenge.expires !== undefined && Date.parse(challenge.expires) < now + MIN_VALIDITY_S * 1000)
       throw new CannotSign("the challenge has expired, or is about to");
@@ -179,8 +208,9 @@ function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wa
       ...{ amount: entry.amountAtomic.toString(), currency: entry.asset, recipient: entry.payTo },
       methodDetails: { chainId, ...(methodDetails(challenge).feePayer === true ? { feePayer: true } : {}) },
     };
-    const { charge, deserialize, chain } = await loadClient();
-    const client = createClient({ chain: { ...chain, id: chainId }, transport: custom({ request }) });
+    const packages = await loadClient();
+    const { charge, deserialize } = packages;
+    const client = createTempoClient(token, packages);
     const method = charge({ account, getClient: () => client as never, mode: "pull" });
     const { id, realm, expires } = challenge;
     const ownChallenge = {
@@ -216,6 +246,91 @@ function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wa
       ...{ from, nonce: memo, validAfter: 0, validBefore, amountAtomic: entry.amountAtomic },
     };
   };
+}
+
+/** Time for which a transfer of ours is valid, seconds; the chain takes expiring nonces of at most 30. */
+const TRANSFER_VALID_S = 25;
+/** Gas beyond the estimate, which does not cover all of the signature's verification. */
+const GAS_MARGIN = 5_000n;
+/** Gas limit of a simulation. A first transfer to an address took 298,607 on a local node. */
+const SIMULATION_GAS = 2_000_000n;
+/** Most units of the token (ten cents) that a transfer of ours may cost. Nodes name the price, and it is not trusted. */
+const MAX_TRANSFER_FEE = 100_000n;
+const RECEIPT_TIMEOUT_MS = 15_000;
+
+/** The transfer of all that a wallet can send. Nothing is signed before `send`, whose nonce finds it on the chain. */
+export interface BalanceTransfer {
+  amountAtomic: bigint;
+  send(): Promise<{ nonce: string; outcome: Outcome }>;
+}
+
+/**
+ * Prepares the transfer of what a wallet holds of a TIP-20 token, less its highest fee: the chain sets that fee aside
+ * from the same balance before it executes the transfer, and returns what was not used. `send` signs one transaction
+ * of the wallet with one call, `transferWithMemo` with a random memo, and sends it.
+ * @param balanceAtomic what the wallet holds, above zero
+ * @returns null when the balance is not above the fee
+ * @throws NotSigned for an outside signer; WouldRevert; ChainDown; Failure when the fee is above ten cents
+ */
+export async function prepareBalanceTransfer(
+  token: TokenAtNode,
+  wallet: Wallet,
+  to: Address,
+  balanceAtomic: bigint,
+): Promise<BalanceTransfer | null> {
+  const { reader, network, asset } = token;
+  const account = keyAccountOf(wallet);
+  const memo: Hex = `0x${randomBytes(32).toString("hex")}`;
+  const contractCall = (amount: bigint) =>
+    ({ address: asset, abi: TRANSFER_ABI, functionName: "transferWithMemo", args: [to, amount, memo] }) as const;
+  // The amount follows from the fee. Until the fee is known, the smallest amount stands for it.
+  const revertReason = await whyItWouldRevert(reader, account.address, { ...contractCall(1n), gas: SIMULATION_GAS });
+  if (revertReason !== null) throw new WouldRevert(revertReason);
+  const packages = await loadClient();
+  const client = createTempoClient(token, packages);
+  const requestOf = (amount: bigint) => ({
+    calls: [{ to: asset, data: encodeFunctionData(contractCall(amount)) }],
+    // The nonce key of expiring nonces: transactions of one wallet do not wait for each other.
+    ...{ feeToken: asset, nonceKey: maxUint256, nonce: 0 },
+    validBefore: Math.floor(systemClock.now().getTime() / 1000) + TRANSFER_VALID_S,
+  });
+  const [estimatedGas, { maxFeePerGas, maxPriorityFeePerGas }] = await chainRead("the fee of a transfer", () =>
+    Promise.all([
+      estimateGas(client, { account, ...requestOf(1n), prepare: false } as never),
+      reader.estimateFeesPerGas(),
+    ]),
+  );
+  const gas = estimatedGas + GAS_MARGIN;
+  const fee = feeOf(gas, maxFeePerGas);
+  if (fee > MAX_TRANSFER_FEE)
+    throw new Failure("chain", `the node asks for a fee of up to ${fee} units, more than ${MAX_TRANSFER_FEE}`);
+  if (balanceAtomic <= fee) return null;
+  const amountAtomic = balanceAtomic - fee;
+
+  async function send(): Promise<{ nonce: string; outcome: Outcome }> {
+    const transaction = { ...requestOf(amountAtomic), chainId: chainIdOf(network), gas, maxFeePerGas };
+    const signed = await account.signTransaction({ ...transaction, maxPriorityFeePerGas } as never, {
+      serializer: packages.chain.serializers.transaction,
+    });
+    const verified = verifyTransaction(
+      packages.deserialize,
+      signed,
+      { asset, payTo: to, amountAtomic },
+      account.address,
+    );
+    if (verified.memo !== memo || verified.fee !== fee) throw new Error("the signed transaction is not what was asked");
+    let tx: Hex | undefined;
+    try {
+      tx = await sendRawTransaction(client, { serializedTransaction: signed });
+      const { status } = await waitForTransactionReceipt(client, { hash: tx, timeout: RECEIPT_TIMEOUT_MS });
+      const outcome: Outcome =
+        status === "success" ? { outcome: "sent", tx } : { outcome: "refused", reason: "reverted", tx };
+      return { nonce: memo, outcome };
+    } catch (error) {
+      return { nonce: memo, outcome: { outcome: "unknown", says: errorText(error), ...(tx && { tx }) } };
+    }
+  }
+  return { amountAtomic, send };
 }
 
 /** Atomic units of a dollar token, a cent. The fee of a payment is known only when it is signed, and is far lower. */

@@ -115,17 +115,19 @@ export function walletFindings({ pools, wallets }: WalletReport, low: LowWater):
     const todo = "touchstone wallets new --blind 20, then fund the addresses that it prints";
     return [warn("wallets", "there are none: nothing is paid", todo)];
   }
-  return pools.flatMap((pool): Finding[] => {
-    const { network, symbol, known } = pool;
-    const name = `wallets on ${network} (${symbol})`;
-    if (known === null || pool.fresh === null) return [warn(name, NOT_ASKED, "look at its node")];
-    const description = `it holds ${known}`;
-    const todo = `send ${symbol} to the known wallet, ${low.money} or more (touchstone wallets list)`;
-    return [
-      Number(known) < Number(low.money) ? warn(`${name}: known`, description, todo) : ok(`${name}: known`, description),
-      blindFinding(`${name}: blind`, pool, low),
-    ];
-  });
+  return pools.flatMap((pool) => poolFindings(pool, low));
+}
+
+function poolFindings(pool: AssetFunds, low: LowWater): Finding[] {
+  const { network, symbol, known } = pool;
+  const name = `wallets on ${network} (${symbol})`;
+  if (known === null || pool.fresh === null) return [warn(name, NOT_ASKED, "look at its node")];
+  const description = `it holds ${known}`;
+  const todo = `send ${symbol} to the known wallet, ${low.money} or more (touchstone wallets list)`;
+  return [
+    Number(known) < Number(low.money) ? warn(`${name}: known`, description, todo) : ok(`${name}: known`, description),
+    blindFinding(`${name}: blind`, pool, low),
+  ];
 }
 
 /** Checks whether enough unused blind wallets have money. The advice is to fund empty wallets before making more. */
@@ -153,12 +155,34 @@ export interface WalletWatchOptions {
 
 const INTERVAL_MS = 600_000;
 
+/** What earlier reads found. */
+interface LastRead {
+  /** Units by `address network symbol`. */
+  balances: Map<string, string>;
+  /** Number of findings about low wallets, by `network symbol`. */
+  lowCounts: Map<string, number>;
+}
+
+/**
+ * Counts what is low. An asset whose chain could not be read keeps the count of its last read: a node that fails at
+ * every second read would otherwise end each alarm before it is raised.
+ */
+function countLow({ pools, wallets }: WalletReport, low: LowWater, lowCounts: LastRead["lowCounts"]): number {
+  if (!wallets.some(({ role }) => role === "known")) return 1;
+  for (const pool of pools) {
+    if (pool.known === null || pool.fresh === null) continue;
+    const lowFindings = poolFindings(pool, low).filter(({ standing }) => standing !== "ok");
+    lowCounts.set(`${pool.network} ${pool.symbol}`, lowFindings.length);
+  }
+  return [...lowCounts.values()].reduce((sum, count) => sum + count, 0);
+}
+
 /**
  * Reads all balances once: sets the gauges, warns in the log about what is low, and logs money that arrived since the
  * last read.
- * @param lastBalances balances of the last read; this function updates them
+ * @param last what earlier reads found; this function updates it
  */
-async function readBalances(options: WalletWatchOptions, lastBalances: Map<string, string>): Promise<void> {
+async function readBalances(options: WalletWatchOptions, last: LastRead): Promise<void> {
   const { folder, rail, networks, low, logger, metrics } = options;
   const report = await walletReport(folder.read(), rail, networks);
   for (const { network, symbol, known, fresh, freshTotal } of report.pools) {
@@ -168,26 +192,25 @@ async function readBalances(options: WalletWatchOptions, lastBalances: Map<strin
     if (freshTotal !== null) metrics.gauge("touchstone_wallets_blind_units", Number(freshTotal), labels);
   }
   const findings = walletFindings(report, low).filter(({ standing }) => standing !== "ok");
-  const lowFindings = findings.filter(({ says }) => says !== NOT_ASKED);
-  metrics.gauge("touchstone_wallets_low", lowFindings.length);
+  metrics.gauge("touchstone_wallets_low", countLow(report, low, last.lowCounts));
   for (const { name, says, todo } of findings)
     logger.warn({ wallets: name, todo }, says === NOT_ASKED ? says : `low water: ${says}`);
   for (const { address, balances } of report.wallets) {
     for (const [place, holds] of Object.entries(balances)) {
       const key = `${address} ${place}`;
-      const had = lastBalances.get(key);
+      const had = last.balances.get(key);
       if (had !== undefined && holds !== null && Number(holds) > Number(had))
         logger.info({ address, place, had, holds }, "money arrived at a wallet");
-      if (holds !== null) lastBalances.set(key, holds);
+      if (holds !== null) last.balances.set(key, holds);
     }
   }
 }
 
 /** Reads the wallets' balances now and every ten minutes until stopped. A failure is logged and the next read tried. */
 export function watchWallets(options: WalletWatchOptions): { stop(): Promise<void> } {
-  const lastBalances = new Map<string, string>();
+  const last: LastRead = { balances: new Map(), lowCounts: new Map() };
   const tryReadBalances = () =>
-    readBalances(options, lastBalances).catch((error: unknown) =>
+    readBalances(options, last).catch((error: unknown) =>
       options.logger.warn({ err: error }, "the wallets could not be looked at"),
     );
   return repeatWork(tryReadBalances, options.every_ms ?? INTERVAL_MS, options.clock);

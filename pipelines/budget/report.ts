@@ -14,7 +14,7 @@ import type { PublishedFold } from "../published/fold.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import type { DayPlan, PlanLine } from "../record/plan.ts";
-import { addDays, rfc3339 } from "../record/time.ts";
+import { addDays, dayOf, rfc3339 } from "../record/time.ts";
 import { hostOf } from "../record/url.ts";
 import type { Band } from "../record/vocabulary.ts";
 import { computeNextLetter, type NextLetter } from "./next-letter.ts";
@@ -204,12 +204,37 @@ export async function storeReport(store: Store, report: BudgetReport): Promise<v
   await store.swap(REPORT_KEY, bytes, storedObject?.etag ?? null);
 }
 
+/** A report of a running service. */
+interface StoredReport {
+  report: BudgetReport;
+  /** Real time at which it was stored; `at` is record time, which a service may simulate. */
+  storedAt: Date;
+}
+
 /** Reads the stored report; null when there is none of this version. */
-export async function readStoredReport(store: Pick<Store, "get">): Promise<BudgetReport | null> {
+export async function readStoredReport(store: Pick<Store, "get">): Promise<StoredReport | null> {
   const storedObject = await store.get(REPORT_KEY);
   if (!storedObject) return null;
   const report = JSON.parse(Buffer.from(storedObject.bytes).toString("utf8")) as BudgetReport;
-  return report.v === 2 ? report : null;
+  return report.v === 2 ? { report, storedAt: storedObject.modifiedAt } : null;
+}
+
+/**
+ * Returns the minutes since a report was stored, if they are more than a running service leaves between two reports;
+ * null otherwise.
+ */
+export function staleMinutesOf({ storedAt }: StoredReport, now: Date): number | null {
+  const ageMs = now.getTime() - storedAt.getTime();
+  return ageMs > MAX_REPORT_AGE_MS ? Math.floor(ageMs / 60_000) : null;
+}
+
+/**
+ * Reports whether the UTC day of a stored report is over in record time. A service that simulates its time is behind
+ * by what lay between `at` and the time of storing.
+ */
+export function isReportDayOver({ report, storedAt }: StoredReport, now: Date): boolean {
+  const recordNow = new Date(Date.parse(report.at) + (now.getTime() - storedAt.getTime()));
+  return dayOf(recordNow) > report.day;
 }
 
 /**

@@ -1,7 +1,7 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, utimes } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { budget } from "../../commands/budget.ts";
 import { exitNameOf } from "../../commands/exit.ts";
 import { systemClock } from "../../infra/clock.ts";
@@ -36,21 +36,26 @@ const REPORT: BudgetReport = {
   endpoints: [],
 };
 
-async function kept(): Promise<void> {
-  const store = await openDirectoryStore(foldersOf(dir).private);
-  await storeReport(store, REPORT);
+/** Keeps a report as a service does; `storedAt` is the time of this machine at which it did. */
+async function kept(report = REPORT, storedAt = systemClock.now()): Promise<void> {
+  const folder = foldersOf(dir).private;
+  const store = await openDirectoryStore(folder);
+  await storeReport(store, report);
   await store.close();
+  await utimes(join(folder, "budget/report.json"), storedAt, storedAt);
 }
 
-async function told(day?: string): Promise<BudgetReport> {
-  const printed = vi.spyOn(process.stdout, "write").mockReturnValue(true);
+async function printed(day?: string, json = false): Promise<string> {
+  const writes = vi.spyOn(process.stdout, "write").mockReturnValue(true);
   try {
-    await budget(settings(), { json: true, ...(day ? { day } : {}) });
-    return JSON.parse(String(printed.mock.calls[0]![0])) as BudgetReport;
+    await budget(settings(), { json, ...(day ? { day } : {}) });
+    return writes.mock.calls.map(([text]) => String(text)).join("");
   } finally {
-    printed.mockRestore();
+    writes.mockRestore();
   }
 }
+
+const told = async (day?: string): Promise<BudgetReport> => JSON.parse(await printed(day, true)) as BudgetReport;
 
 /** The sentence, and the name of the exit code. */
 const refused = (day?: string): Promise<[string, string]> =>
@@ -82,4 +87,35 @@ test("what it does not hold is one sentence with the code of what is busy", asyn
     `a running service owns the lake, and its newest report is of ${TODAY}: ask again in ten minutes`,
     "busy",
   ]);
+});
+
+describe("a report that is not of now", () => {
+  const YESTERDAY = addDays(TODAY, -1);
+  const noon = (day: string) => `${day}T12:00:00.000Z`;
+
+  test("it says how old it is, and is not given as all of a day in which it was made", async () => {
+    await kept({ ...REPORT, day: YESTERDAY, at: noon(YESTERDAY) }, new Date(noon(YESTERDAY)));
+    const minutesNow = () => Math.floor((systemClock.now().getTime() - Date.parse(noon(YESTERDAY))) / 60_000);
+    const minutesBefore = minutesNow();
+    const lines = await printed();
+    const [, minutes] = /\nmade (\d+) minutes ago: no service has stored one since\n/.exec(lines)!;
+    expect(Number(minutes)).toBeGreaterThanOrEqual(minutesBefore);
+    expect(Number(minutes)).toBeLessThanOrEqual(minutesNow());
+    expect(lines.startsWith(`Budget of ${YESTERDAY} (as of ${noon(YESTERDAY)})`)).toBe(true);
+    expect(await refused(YESTERDAY)).toEqual([
+      `a running service owns the lake, and its newest report is of ${noon(YESTERDAY)}, before the end of ${YESTERDAY}: ask again in ten minutes`,
+      "busy",
+    ]);
+    expect(await printed(addDays(TODAY, -3))).toContain("no service has stored one since");
+  });
+
+  test("one of ten minutes ago is of now, and so is one whose service simulates its time", async () => {
+    await kept(REPORT, new Date(systemClock.now().getTime() - 600_000));
+    expect(await printed()).not.toContain("minutes ago");
+    const day = addDays(TODAY, -9);
+    const simulated = { ...REPORT, day, at: noon(day) };
+    await kept(simulated);
+    expect(await told(day)).toEqual(simulated);
+    expect(await printed(day)).not.toContain("minutes ago");
+  });
 });

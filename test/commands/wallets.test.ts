@@ -1,8 +1,9 @@
-import { chmodSync } from "node:fs";
+import { chmodSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { parseUnits } from "viem";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { exitCodeOf } from "../../commands/exit.ts";
 import { withRoles } from "../../commands/roles.ts";
 import { listWallets, newWallets, sweepWallets } from "../../commands/wallets.ts";
@@ -15,6 +16,7 @@ import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
 import { type FundedChain, fundedChain } from "../helpers/funded-chain.ts";
+import { type TempoNode, tempoNode } from "../helpers/tempo.ts";
 
 const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
 const VAULT = "0x00000000000000000000000000000000000000aa";
@@ -58,6 +60,35 @@ async function printed(work: () => void | Promise<void>): Promise<string> {
 
 /** The same, as a machine reads it. */
 const told = async <T>(work: () => void | Promise<void>): Promise<T> => JSON.parse(await printed(work)) as T;
+
+interface SweptRow {
+  network: string;
+  from: string;
+  amount: string | null;
+  tx: string | null;
+  says: string;
+  error: string | null;
+}
+
+/** What a sweep wrote, a text for each write, and the code that it ended with. */
+async function swept(of: Config, options: object = {}): Promise<{ written: string[]; code: number }> {
+  const written: string[] = [];
+  const spy = vi.spyOn(process.stdout, "write").mockImplementation((text) => written.push(String(text)) > 0);
+  try {
+    await sweepWallets(of, { to: VAULT, ...options });
+    return { written, code: 0 };
+  } catch (error) {
+    return { written, code: exitCodeOf(error) };
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+/** The rows of a sweep as a machine reads them, and its code. */
+async function sweptRows(of: Config, options: object = {}): Promise<{ rows: SweptRow[]; code: number }> {
+  const { written, code } = await swept(of, { json: true, ...options });
+  return { rows: (JSON.parse(written.join("")) as { swept: SweptRow[] }).swept, code };
+}
 
 interface Made {
   known: { address: string; made: boolean };
@@ -161,6 +192,132 @@ test("new, list, sweep: what is left of past days leaves by signed authorization
   await expect(sweep({ to: "0x12" })).rejects.toThrow("--to");
 });
 
+describe("a sweep of which a part fails", () => {
+  /** A folder with two blind wallets that paid on a past day, and one whose outside signer does not answer. */
+  async function folderOf(name: string): Promise<{ of: Config; away: string; blind: string[] }> {
+    const of = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, name) });
+    const folder = new WalletFolder(walletsFolderOf(of));
+    folder.make(2);
+    const away = `0x${"d1".repeat(20)}`;
+    writeFileSync(join(folder.dir, "away.key"), `http://127.0.0.1:9 ${away}\n`, { mode: 0o600 });
+    const { blind, gas } = folder.read();
+    await chain.giveGas(gas!.address);
+    for (const { address } of blind) {
+      await chain.fund(address, 250_000n);
+      folder.use({ address, day: PAST, cap: "cap_a", network: "eip155:8453" });
+    }
+    return { of, away, blind: blind.map(({ address }) => address).filter((address) => address !== away) };
+  }
+
+  test("a network that is down and a signer that is away are rows, the others are swept, and the code says so", async () => {
+    const { of, away, blind } = await folderOf("apart");
+    const down = { id: "eip155:137", rpc_urls: ["http://127.0.0.1:9"] };
+    const both = { ...of, networks: loadConfig(undefined, { TOUCHSTONE_NETWORKS: JSON.stringify([down]) }).networks };
+    both.networks = [...both.networks, ...of.networks];
+    const { rows, code } = await sweptRows(both);
+    expect(rows.filter(({ network }) => network === "eip155:137")).toEqual(
+      [away, ...blind].map((from) => expect.objectContaining({ from, amount: null, tx: null, error: "chain" })),
+    );
+    expect(rows.filter(({ network }) => network === "eip155:8453")).toEqual([
+      expect.objectContaining({ from: away, amount: "0.25", tx: null, error: "wallet" }),
+      ...blind.map((from) => expect.objectContaining({ from, tx: expect.stringMatching(/^0x/), says: "swept" })),
+    ]);
+    expect(code).toBe(5);
+    const again = await sweptRows(of);
+    expect(again.rows).toEqual([expect.objectContaining({ from: away, error: "wallet" })]);
+    expect(again.code).toBe(22);
+  });
+
+  test("lines are printed as they come, and a transfer that the token refuses is a failure", async () => {
+    const { of, away, blind } = await folderOf("refused");
+    const { written, code } = await swept(of, { to: `0x${"0".repeat(40)}` });
+    expect(written.map((line) => /0x[0-9a-f]{40}/.exec(line)![0])).toEqual([away, ...blind]);
+    expect(written.slice(1)).toEqual(blind.map(() => expect.stringMatching(/^0\.25 USDC .* refused: /)));
+    expect(code).toBe(22);
+    const rail = railOn(paidNetworks(of));
+    expect(await Promise.all(blind.map(async (one) => (await rail.balance(one)).value))).toEqual([250_000n, 250_000n]);
+    writeFileSync(join(walletsFolderOf(of), "away.key"), `${"7".repeat(64)}\n`);
+    expect((await swept(of, { to: `0x${"0".repeat(40)}` })).code).toBe(1);
+  });
+});
+
+describe("a sweep on Tempo", () => {
+  let node: TempoNode;
+  beforeAll(async () => {
+    node = await tempoNode();
+  }, 60_000);
+  afterAll(async () => node?.stop());
+
+  /** Sets the price of gas. The local chain lowers it with each empty block, by an eighth; the real one keeps it. */
+  async function setGasPrice(gwei: number): Promise<void> {
+    const params = [`0x${(gwei * 1e9).toString(16)}`];
+    await node.client.request({ method: "anvil_setNextBlockBaseFeePerGas", params } as never);
+    await node.client.request({ method: "evm_mine" } as never);
+  }
+
+  test("each wallet signs its own transfer and pays the fee of it; what is too little for the fee is told and left", async () => {
+    const networks = JSON.stringify([{ id: node.network, rpc_urls: [node.rpcUrl] }]);
+    const of = configOf({ TOUCHSTONE_WALLETS_DIR: join(dir, "tempo"), TOUCHSTONE_NETWORKS: networks });
+    const folder = new WalletFolder(walletsFolderOf(of));
+    folder.make(3);
+    const [first, second, poor] = folder.read().blind.map(({ address }) => address) as [string, string, string];
+    for (const [address, atomic] of [
+      [first, 750_000n],
+      [second, 400_000n],
+      [poor, 100n],
+    ] as const) {
+      await node.fund(address, atomic);
+      folder.use({ address, day: PAST, cap: "cap_a", network: node.network });
+    }
+    const away = `0x${"d2".repeat(20)}`;
+    writeFileSync(join(folder.dir, "away.key"), `http://127.0.0.1:9 ${away}\n`, { mode: 0o600 });
+    folder.use({ address: away, day: PAST, cap: "cap_a", network: node.network });
+    await node.fund(away, 500_000n);
+    const rail = railOn(paidNetworks(of));
+    const holds = async (address: string) => (await rail.balance(address)).value;
+    const micro = ({ amount }: SweptRow): bigint => parseUnits(amount!, 6);
+    const unsigned = { from: away, tx: null, error: "wallet", says: expect.stringContaining("use a key file") };
+    const left = { from: poor, amount: "0.0001", tx: null, error: null, says: expect.stringContaining("too little") };
+
+    const refused = { tx: null, error: "failed", says: expect.stringContaining("would revert") };
+    expect((await sweptRows(of, { to: node.asset })).rows).toMatchObject([unsigned, refused, refused, refused]);
+    const dry = await sweptRows(of, { dryRun: true });
+    expect(dry.rows).toMatchObject([unsigned, { says: "would be swept" }, { says: "would be swept" }, left]);
+    expect(await holds(VAULT)).toBe(0n);
+
+    await setGasPrice(1);
+    const { rows, code } = await sweptRows(of);
+    expect(rows).toMatchObject([unsigned, { from: first, says: "swept" }, { from: second, says: "swept" }, left]);
+    expect(code).toBe(22);
+    const moved = [micro(rows[1]!), micro(rows[2]!)] as const;
+    // The highest fee is set aside when it is signed. Less than that is charged, and the difference stays.
+    for (const [n, funds] of [750_000n, 400_000n].entries()) {
+      expect(Number(funds - moved[n]!)).toBeGreaterThan(0);
+      expect(Number(funds - moved[n]!)).toBeLessThan(3_000);
+      expect(await holds(rows[n + 1]!.from)).toBeLessThan(funds - moved[n]!);
+    }
+    expect(await holds(VAULT)).toBe(moved[0] + moved[1]);
+    for (const row of rows.slice(1, 3))
+      expect((await rail.transfersIn(row.tx!)).value).toContainEqual(
+        expect.objectContaining({ from: row.from, to: VAULT, amountAtomic: micro(row) }),
+      );
+
+    await setGasPrice(90);
+    const again = await sweptRows(of);
+    expect(again.rows).toMatchObject([
+      unsigned,
+      ...[first, second].map((from) => ({ ...left, from, amount: expect.any(String) })),
+      left,
+    ]);
+    // A node names the price; it does not get more than ten cents.
+    await setGasPrice(4_000);
+    const dear = { tx: null, error: "chain", says: expect.stringContaining("more than 100000") };
+    expect((await sweptRows(of)).rows).toMatchObject([unsigned, dear, dear, dear]);
+    expect(await holds(VAULT)).toBe(moved[0] + moved[1]);
+    expect(await holds(poor)).toBe(100n);
+  }, 120_000);
+});
+
 test("low water: gauges, a count of alarms, and money that arrives", async () => {
   const folder = new WalletFolder(walletsFolderOf(config));
   const networks = paidNetworks(config);
@@ -202,6 +359,34 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
   await watch.stop();
   expect(await metrics.text()).toContain("touchstone_wallets_low 0");
 });
+
+test("a node that fails at some reads does not make low wallets look full", async () => {
+  const folder = new WalletFolder(join(dir, "flaky"));
+  folder.make(1);
+  const networks = paidNetworks(config);
+  const chainRail = railOn(networks);
+  let isDown = false;
+  const balance: typeof chainRail.balance = (...asked) =>
+    isDown ? Promise.reject(new Error("the node is down")) : chainRail.balance(...asked);
+  const metrics = createMetrics();
+  const said: string[] = [];
+  const logger = { ...createLogger("silent"), warn: (_: unknown, text: string) => said.push(text), info: () => {} };
+  const watch = watchWallets({
+    ...{ folder, rail: { balance }, networks, metrics, low: { money: "1.00", blind: 1 }, clock: systemClock },
+    ...{ logger: logger as unknown as ReturnType<typeof createLogger>, every_ms: 50 },
+  });
+  const gaugeIs = (n: number) =>
+    vi.waitFor(async () => expect(await metrics.text()).toContain(`touchstone_wallets_low ${n}`), 20_000);
+  await gaugeIs(2);
+  isDown = true;
+  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), 20_000);
+  expect(await metrics.text()).toContain("touchstone_wallets_low 2");
+  const { known, blind } = folder.read();
+  for (const { address } of [known!, ...blind]) await chain.fund(address, 2_000_000n);
+  isDown = false;
+  await gaugeIs(0);
+  await watch.stop();
+}, 60_000);
 
 test("wallets that others can read are refused by name, and having none is a finding", async () => {
   const folder = new WalletFolder(join(dir, "shared"));

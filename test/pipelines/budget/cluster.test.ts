@@ -170,7 +170,7 @@ test("an observer keeps the budget of all of them, with the letters of what it f
     };
     const pipeline = new Pipeline(parts as unknown as PipelineParts);
     await pipeline.storeBudget(new PublishedFold());
-    const kept = (await readStoredReport(world.store))!;
+    const { report: kept } = (await readStoredReport(world.store))!;
     expect(kept).toMatchObject({ day: DAY, spent: { day: { calls: 1 } }, coverage: { listed: 1, planned: false } });
     expect(kept.endpoints).toMatchObject([{ letter: "UNRATED" }]);
     expect(isFresh(kept, DAY, now)).toBe(true);

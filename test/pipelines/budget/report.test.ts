@@ -143,7 +143,7 @@ test("a report is kept for whoever asks beside a running service, the newest one
   expect(await readStoredReport(world.store)).toBeNull();
   await storeReport(world.store, { ...report, day: "2026-11-11" });
   await storeReport(world.store, report);
-  expect(await readStoredReport(world.store)).toEqual(report);
+  expect(await readStoredReport(world.store)).toEqual({ report, storedAt: expect.any(Date) });
 });
 
 test("an earlier day comes from the kept report and that day's plan, as it would be computed over the lake", async () => {
