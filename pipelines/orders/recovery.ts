@@ -1,5 +1,6 @@
 import { systemClock } from "../../infra/clock.ts";
 import { forEachSettled, repeatWork } from "../../infra/concurrency.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
 import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -88,6 +89,13 @@ interface NextLook {
   at: number;
   failures: number;
 }
+
+/**
+ * Was the last charge refused although the payer held enough? Then the refusal may be the facilitator's own trouble,
+ * such as a nonce of its wallet that was used twice, and it says nothing about the next attempt.
+ */
+const wasRefusedThoughCovered = ({ state, refusedAt, quote }: Order): boolean =>
+  state === "settle_unknown" && refusedAt !== null && parseMoney(refusedAt) >= parseMoney(quote.total);
 
 /** Most transactions that are sent to charge one order, since we may pay the gas of each. */
 const MAX_CHARGE_TXS = 3;
@@ -284,6 +292,7 @@ export class Recovery {
   /**
    * Reads from the chain whether the buyer was charged. If not, sends the buyer's payment again while it is valid;
    * once it has expired, writes the order off.
+   * @throws Failure if a facilitator refused the charge, and not because the payer holds too little
    */
   async #collectCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
@@ -296,16 +305,19 @@ export class Recovery {
     if (!(await this.#mayCharge(order))) return;
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
+    // The look counts as failed, so the pause before the next attempt is twice as long.
+    if (wasRefusedThoughCovered(order)) throw new Failure("failed", `the charge was not sent: ${order.says}`);
   }
 
   /**
-   * May another charge be sent? Not after {@link MAX_CHARGE_TXS} transactions, and not while the payer's balance is
-   * unchanged since the last refusal.
+   * May another charge be sent? Not after {@link MAX_CHARGE_TXS} transactions, and not while the payer holds too little
+   * and its balance is unchanged since the last refusal.
    * @throws ChainDown
    */
   async #mayCharge(order: Order): Promise<boolean> {
     if (order.sent.length >= MAX_CHARGE_TXS) return false;
-    return order.refusedAt === null || (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
+    if (order.refusedAt === null || wasRefusedThoughCovered(order)) return true;
+    return (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
   }
 
   /**

@@ -1,4 +1,5 @@
 import { expect, test, vi } from "vitest";
+import { systemClock } from "../../../infra/clock.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
@@ -56,6 +57,42 @@ test("settlements for nothing: of one order three transactions are sent, however
   await world.end();
   expect([...tableOf(world).all()].map(({ state }) => state)).toEqual(["settle_unknown"]);
   expect([...world.table().all()].map(({ state }) => state)).toEqual(["written_off"]);
+});
+
+test("a refusal that is not about the balance: the charge is sent again, and its seller's price is not lost", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  const charge = vi.spyOn(world, "charge");
+  // Two facilitators' own trouble: each answers once with a code of the protocol, and sends nothing.
+  for (const reason of ["invalid_transaction_state", "invalid_network"])
+    charge.mockImplementationOnce(async () => ({ outcome: "refused", reason }));
+  world.chain.mint("0xb", 5n * TOTAL);
+  expect((await bought(world, "0xb"))?.state).toBe("settle_unknown");
+  for (let looks = 0; looks < 5; looks++) await replica.recovery.look();
+  expect([charge.mock.calls.length, [...tableOf(world).countByState()]]).toEqual([3, [["settled", 1]]]);
+  expect(world.chain.balance(TILL)).toBe(TOTAL);
+});
+
+test("a charge that is refused for ever is sent ever more seldom, until the payment has expired", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  const charge = vi.spyOn(world, "charge");
+  charge.mockImplementation(async () => ({ outcome: "refused", reason: "invalid_transaction_state" }));
+  world.chain.mint("0xb", 5n * TOTAL);
+  const order = (await bought(world, "0xb"))!;
+  let elapsedMs = 0;
+  const real = systemClock.monotonic();
+  const monotonic = vi.spyOn(systemClock, "monotonic").mockImplementation(() => real + elapsedMs);
+  const attempts: number[] = [];
+  for (; order.state !== "written_off" && elapsedMs < 600_000; elapsedMs += 1_000) {
+    const { length } = charge.mock.calls;
+    await replica.recovery.turn();
+    if (charge.mock.calls.length > length) attempts.push(elapsedMs / 1_000);
+    world.chain.pass(1);
+  }
+  monotonic.mockRestore();
+  // After 5 s, doubled by each refusal. The payment is valid for 240 s.
+  expect([attempts, order.state]).toEqual([[0, 10, 30, 70, 150], "written_off"]);
 });
 
 test("settlements for nothing: a wallet that had so many transactions wasted gets no order for the rest of the day", async () => {
