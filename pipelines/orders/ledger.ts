@@ -2,7 +2,7 @@ import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
 import { parseMoney } from "../record/money.ts";
 import type { Gas } from "../record/order-step.ts";
 import { type GasSums, sumGas } from "./gas.ts";
-import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
+import { areLegsDecided, faultOf, type Leg, type Order } from "./order.ts";
 
 /**
  * The books of all orders (calls that buyers bought through us) in one asset: each movement of money is booked as two
@@ -109,7 +109,7 @@ function owedOf(order: Order): Owed[] {
     const micro = parseMoney(price);
     const fault = faultOf(order, leg);
     const who = fault === "buyer" ? order.payer : payTo;
-    const isOpen = fate === "unknown" || (fate === "paid" && !isEnded(order));
+    const isOpen = fate === "unknown" || (fate === "paid" && !areLegsDecided(order));
     if (isOpen) owed.push({ what: "exposure", who: payTo, order: id, micro });
     else if (fate === "paid" && fault && recovered === null) owed.push({ what: "loss", who, order: id, micro, fault });
   }

@@ -7,9 +7,9 @@ import { platformOf } from "../record/url.ts";
 import {
   type AppendedPlace,
   advance,
+  areLegsDecided,
   faultOf,
   isClosed,
-  isEnded,
   type Leg,
   type Order,
   orderFromClaim,
@@ -61,8 +61,8 @@ export class OrderTable implements StoredFold {
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
   /**
-   * Ended orders whose seller has our money, or may take it, though its answer did not pass. They stay here until the
-   * seller sends it back.
+   * Orders that ended, or whose buyer is being refunded, and whose seller has our money, or may take it, though its
+   * answer did not pass. They stay here until the seller sends it back.
    */
   readonly #owedBySellers = new Set<Order>();
   readonly #sums = new Sums();
@@ -134,11 +134,11 @@ export class OrderTable implements StoredFold {
   /** Yields the losses of all known orders that were not paid back. */
   *losses(): Generator<Loss> {
     for (const order of this.#byId.values()) {
-      if (isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
+      if (areLegsDecided(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
     }
   }
 
-  /** Returns the ended orders whose seller has our money, or may take it, for an answer that failed. */
+  /** Returns the orders whose seller owes us: it has our money, or may take it, for an answer that failed. */
   owedBySellers(): Iterable<Order> {
     return this.#owedBySellers;
   }
@@ -266,8 +266,7 @@ export class OrderTable implements StoredFold {
 const isLater = (a: Order, b: Order): boolean =>
   a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt;
 
-const sellerOwes = (order: Order): boolean =>
-  isEnded(order) && unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");
+const sellerOwes = (order: Order): boolean => unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");
 
 const lossOf = (order: Order, leg: Leg): Loss => ({
   order: order.id,

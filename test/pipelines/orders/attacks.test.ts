@@ -3,6 +3,7 @@ import { systemClock } from "../../../infra/clock.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
+import { booksOf } from "../../../pipelines/orders/ledger.ts";
 import { isClosed, type Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
@@ -389,4 +390,39 @@ test("refunds that a buyer provokes again and again count as transactions for no
     for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
   }
   expect([...tableOf(world).countByState()]).toEqual([["refunded", 2]]);
+});
+
+test("a thief owes its loss while the buyer's refund is open too, and may send it back then", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  const payment = world.pay("0xb", "thief", PRICE);
+  const order = (await world.post(replica, payment))!;
+  await replica.recovery.look();
+  const table = tableOf(world);
+  const caps = new Caps(table, { ...ORDER_CAPS, lossPerDay: PRICE }, () => DAY);
+  const seen = () => ({
+    state: order.state,
+    owes: table.isOwedBy("0xthief"),
+    lost: table.sum(SUM.lost(DAY, "payTo 0xthief")),
+    losses: [...table.losses()].map(({ fault }) => fault),
+    isRefused: caps.refusalOfSeller({ ...order.legs[0]!, micro: PRICE }) !== null,
+  });
+  const owing = { owes: true, lost: PRICE, losses: ["seller"], isRefused: true };
+  expect(seen()).toEqual({ state: "released", ...owing });
+  // The buyer submits its payment itself, and our refund of it does not come through.
+  world.payBack = async () => ({ outcome: "unknown", says: "timeout" });
+  world.chain.submit(payment.auth);
+  world.chain.pass(301);
+  await replica.recovery.look();
+  expect(seen()).toEqual({ state: "refund_due", ...owing });
+  await replica.recovery.look();
+  expect(seen()).toEqual({ state: "refund_intent", ...owing });
+  expect(booksOf(table.all())[0]!.owed.map(({ what, who }) => `${what} ${who}`)).toEqual([
+    "refund 0xb",
+    "loss 0xthief",
+  ]);
+  world.chain.transfer("0xthief", FLOAT, PRICE);
+  await replica.recovery.recoverLosses();
+  expect(seen()).toMatchObject({ state: "refund_intent", owes: false, lost: 0n, losses: [], isRefused: false });
 });
