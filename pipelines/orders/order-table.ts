@@ -43,6 +43,15 @@ export interface Loss {
   micro: bigint;
 }
 
+/** A transfer by which a seller paid back a loss. One transaction may have several. */
+export interface Repayment {
+  tx: string;
+  amount: string;
+  /** Address of the seller, and our wallet that had paid it. */
+  from: string;
+  to: string;
+}
+
 type SavedEntry = { order: Order; open: boolean } | { closed: string };
 
 /**
@@ -151,10 +160,13 @@ export class OrderTable implements StoredFold {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
 
-  /** Returns the transactions by which sellers paid back losses. Each pays back one loss. */
-  recoveries(): Set<string> {
-    const legs = [...this.#byId.values()].flatMap((order) => order.legs);
-    return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));
+  /** Yields the transfers by which sellers paid back losses, one for each loss. Amounts are dollars as text. */
+  *repayments(): Generator<Repayment> {
+    for (const { legs } of this.#byId.values()) {
+      for (const { recovered: tx, recoveredAmount: amount, payTo: from, wallet: to } of legs) {
+        if (tx !== null && amount !== null) yield { tx, amount, from, to };
+      }
+    }
   }
 
   /**

@@ -9,6 +9,7 @@ import type { Buying } from "./buying.ts";
 import { createReleaseStep, type Holding, waitsForEscrow } from "./holding.ts";
 import { callToRecord, isClosed, isEnded, type Leg, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
+import type { Repayment } from "./order-table.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
 
 export interface RecoveryDeps {
@@ -444,7 +445,8 @@ export class Recovery {
 
   /**
    * Looks for losses (payments for answers that failed) that sellers paid back. A Transfer of at least the price,
-   * from the seller's address to the wallet that paid the seller, pays back one loss. Each call checks the {@link
+   * from the seller's address to the wallet that paid the seller, pays back one loss; one transaction may have several
+   * such Transfers. Each call checks the {@link
    * LOSSES_PER_ROUND} losses that were checked longest ago, from the block after the last one that was read for them.
    * Losses that a buyer or we caused are skipped, since no seller sends those back.
    */
@@ -477,14 +479,16 @@ export class Recovery {
     this.#nextBlocks.set(key, sinceBlock);
     const transfersRead = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
     const { value: transfersBack } = transfersRead;
-    const usedTxs = transfersBack.length === 0 ? new Set<string>() : table.recoveries();
-    const isUnused = (one: Settlement) => one.final && !usedTxs.has(one.tx);
     const price = parseMoney(leg.price);
-    const repayment = transfersBack.find((one) => isUnused(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
-    if (!repayment) this.#nextBlocks.set(key, Math.max(sinceBlock, completeUpTo(transfersRead) + 1));
+    const findUnclaimedRepayment = () => findSmallest(findUnclaimed(transfersBack, table.repayments(), leg), price);
+    if (!findUnclaimedRepayment()) {
+      this.#nextBlocks.set(key, Math.max(sinceBlock, completeUpTo(transfersRead) + 1));
+      return;
+    }
     // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
-    // for ever.
-    if (!repayment || !(await this.#isOursOrAdopted(order)) || table.recoveries().has(repayment.tx)) return;
+    // for ever. Taking it over reads the log, in which the transfer may be another loss's by then.
+    const repayment = (await this.#isOursOrAdopted(order)) ? findUnclaimedRepayment() : null;
+    if (!repayment) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: repayment.tx, amount: moneyOf(repayment) } as const;
     await buying.orders.step(order, step);
   }
@@ -493,6 +497,32 @@ export class Recovery {
 /** Does the seller of this leg (payment to a seller) have money of ours that it should send back? */
 const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
   fate === "paid" && recovered === null && checked?.pass === false && checked.fault === "seller";
+
+/**
+ * Returns the final transfers from a leg's seller to the wallet that paid it that no loss was paid back with yet. A loss
+ * that was paid back takes one transfer of its transaction and amount.
+ */
+function findUnclaimed(
+  transfers: readonly Settlement[],
+  repayments: Iterable<Repayment>,
+  { payTo, wallet }: Pick<Leg, "payTo" | "wallet">,
+): Settlement[] {
+  const unclaimed = transfers.filter((one) => one.final);
+  for (const { tx, amount, from, to } of unclaimed.length === 0 ? [] : repayments) {
+    if (from !== payTo || to !== wallet) continue;
+    const claimed = unclaimed.findIndex((one) => one.tx === tx && moneyOf(one) === amount);
+    if (claimed >= 0) unclaimed.splice(claimed, 1);
+  }
+  return unclaimed;
+}
+
+/** Returns the smallest of these transfers that is at least so large, micro-units; undefined if there is none. */
+function findSmallest(transfers: readonly Settlement[], leastMicro: bigint): Settlement | undefined {
+  const microOf = ({ amountAtomic }: Settlement): bigint => atomicToMicro(amountAtomic, 6) ?? 0n;
+  return transfers
+    .filter((one) => microOf(one) >= leastMicro)
+    .reduce<Settlement | undefined>((best, one) => (best && microOf(best) <= microOf(one) ? best : one), undefined);
+}
 
 const moneyOf = ({ amountAtomic }: Settlement): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 

@@ -3,7 +3,7 @@ import { systemClock } from "../../../infra/clock.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
-import { booksOf } from "../../../pipelines/orders/ledger.ts";
+import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed, type Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
@@ -425,4 +425,30 @@ test("a thief owes its loss while the buyer's refund is open too, and may send i
   world.chain.transfer("0xthief", FLOAT, PRICE);
   await replica.recovery.recoverLosses();
   expect(seen()).toMatchObject({ state: "refund_intent", owes: false, lost: 0n, losses: [], isRefused: false });
+});
+
+test("losses sent back in one transaction: each Transfer of it makes good one loss, and the books agree", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  const prices = [PRICE, PRICE, PRICE / 2n, PRICE];
+  const stolen = await Promise.all(prices.map((price) => world.post(replica, world.pay("0xb", "thief", price))));
+  await replica.recovery.look();
+  expect(stolen.map((order) => order!.legs[0]!.fate)).toEqual(Array(4).fill("paid"));
+  // One transaction of a wallet that sends several at once: two losses of one price, and a smaller one.
+  for (const price of [PRICE, PRICE, PRICE / 2n]) world.chain.transfer("0xthief", FLOAT, price);
+  const sent = world.chain.moved.slice(-3);
+  for (const one of sent) one.tx = sent[0]!.tx;
+  for (let rounds = 0; rounds < 4; rounds++) await replica.recovery.recoverLosses();
+  const recovered = () => stolen.map((order) => order!.legs[0]!.recoveredAmount);
+  expect(recovered().filter((amount) => amount === "0.100000")).toHaveLength(2);
+  expect([recovered()[2], recovered().filter((amount) => amount === null).length]).toEqual(["0.050000", 1]);
+  const [books] = booksOf(tableOf(world).all());
+  expect(await findDifferences(books!.movements, world.chain.rail())).toEqual([]);
+  expect(FLOAT_HAS + books!.accounts.get("float")!).toBe(world.chain.balance(FLOAT));
+  // The last loss is still owed, and no Transfer that was counted makes it good.
+  expect(tableOf(world).isOwedBy("0xthief")).toBe(true);
+  world.chain.transfer("0xthief", FLOAT, PRICE);
+  await replica.recovery.recoverLosses();
+  expect(tableOf(world).isOwedBy("0xthief")).toBe(false);
 });
