@@ -121,6 +121,7 @@ export class FakeReplica {
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
       reader: { ask: async (name: keyof typeof READS, of: never) => ({ ok: true, value: READS[name](of) }) },
       loop: { begin: () => () => ({ stoodStill: false, atEnd: false }) },
+      control: { call: async () => ({ url: "https://control.example", ok: world.isOnline, at: "" }) },
     } as unknown as SellerTools;
     const till: Till = {
       name: "fake",
@@ -225,6 +226,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   /** Payments that sellers hold and have not used. */
   readonly held: FakeAuthorization[] = [];
   readonly bought: { payment: FakePayment; order: string; state: Order["state"] }[] = [];
+  /** Do our control calls succeed? */
+  isOnline = true;
   /** What the facilitator does next instead of its work. */
   tillFault: "says nothing" | "settles and says nothing" | "lies" | null = null;
   replicas: FakeReplica[] = [];

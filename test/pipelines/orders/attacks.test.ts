@@ -452,3 +452,31 @@ test("losses sent back in one transaction: each Transfer of it makes good one lo
   await replica.recovery.recoverLosses();
   expect(tableOf(world).isOwedBy("0xthief")).toBe(false);
 });
+
+test.each([
+  ["our uplink is down", false, "ours"],
+  ["our uplink is up", true, "seller"],
+] as const)("a seller settles, and its answer comes to nobody; %s", async (_, isOnline, fault) => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  const sell = world.sell.bind(world);
+  world.sell = async (request) => {
+    await sell(request);
+    world.isOnline = isOnline;
+    return { outcome: "transport", says: "reset", totalMs: 5, sent: true };
+  };
+  const order = (await bought(world, "0xb"))!;
+  expect(order).toMatchObject({ state: "released", legs: [{ checked: { pass: false, fault } }] });
+  await replica.recovery.look();
+  const { payTo, fate } = order.legs[0]!;
+  const lost = [`payTo ${payTo}`, "payer 0xb"].map((who) => tableOf(world).sum(SUM.lost(DAY, who)));
+  expect([fate, [...tableOf(world).losses()].map((one) => one.fault), ...lost]).toEqual([
+    ...["paid", [fault]],
+    ...(fault === "ours" ? [0n, 0n] : [PRICE, 0n]),
+  ]);
+  expect(tableOf(world).sum(SUM.lostInAll(DAY))).toBe(fault === "ours" ? PRICE : 0n);
+  // Our outage is over: an honest seller is bought from again at once.
+  Object.assign(world, { sell, isOnline: true });
+  expect((await bought(world, "0xb"))?.state ?? null).toBe(fault === "ours" ? "settled" : null);
+});
