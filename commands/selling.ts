@@ -126,7 +126,9 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     control: new ControlCalls(withRequestFields(egress, { deadlineMs: CONTROL_DEADLINE_MS }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
-  const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), { staleMs: money.staleMs });
+  const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), {
+    ...{ staleMs: money.staleMs, sold: { network, asset } },
+  });
   const objects = new OrderObjects(ordersStore, metrics);
   const { answers_kept_days: keepDays, answers_kept_mb: maxMib } = config.sell;
   const sweepOptions = { orders, store: ordersStore, clock, keepDays, maxBytes: maxMib * 2 ** 20, logger, metrics };

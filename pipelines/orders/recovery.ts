@@ -22,7 +22,7 @@ export interface RecoveryDeps {
   /** Writes bought calls into the public record. */
   publishing: Pick<PublishingCalls, "record">;
   logger: Pick<Logger, "warn" | "error">;
-  metrics: Pick<Metrics, "count">;
+  metrics: Pick<Metrics, "count" | "gauge">;
 }
 
 /**
@@ -126,6 +126,7 @@ export class Recovery {
   readonly #nextBlocks = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
   #isStopped = false;
+  #hasReportedLeftOut = false;
 
   constructor(private readonly deps: RecoveryDeps) {}
 
@@ -152,11 +153,26 @@ export class Recovery {
   async #catchUp(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
+    this.#reportLeftOut();
     const openOrders = this.#openOrders();
     if (openOrders.length === 0) return;
     this.#cancelling ??= this.#cancelAbandoned(openOrders).finally(() => {
       this.#cancelling = null;
     });
+  }
+
+  /** Reports once how many orders are left alone because they are in other money than calls are sold for. */
+  #reportLeftOut(): void {
+    if (this.#hasReportedLeftOut) return;
+    this.#hasReportedLeftOut = true;
+    const { buying, logger, metrics } = this.deps;
+    const leftOut = buying.orders.table.countLeftOut();
+    metrics.gauge("touchstone_orders_left_out", leftOut);
+    if (leftOut > 0)
+      logger.warn(
+        { orders: leftOut },
+        "orders on another network or in another token than sell.network and sell.asset name are left as they are",
+      );
   }
 
   #openOrders(): Order[] {

@@ -113,7 +113,7 @@ export class FakeReplica {
     const { clock } = world;
     const real = { now: () => new Date(log.now + this.aheadMs) };
     const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
-    const orders = new OrderLog(reading, clock, name, null, { real });
+    const orders = new OrderLog(reading, clock, name, null, { real, sold: world.sold });
     const rail = world.railOf(this.node);
     this.rail = rail;
     const seller = {
@@ -146,7 +146,7 @@ export class FakeReplica {
         buying: this.buying,
         holding,
         rail,
-        logger: quiet,
+        logger: world.logger,
         metrics,
         till: async () => ({ address: TILL, privateKey: "0x" }),
       },
@@ -226,6 +226,10 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   /** Payments that sellers hold and have not used. */
   readonly held: FakeAuthorization[] = [];
   readonly bought: { payment: FakePayment; order: string; state: Order["state"] }[] = [];
+  /** The money that calls are sold for, of replicas that are made from now on; undefined: any. */
+  sold: { network: string; asset: string } | undefined;
+  /** Of the recovery of replicas that are made from now on. */
+  logger = quiet;
   /** Do our control calls succeed? */
   isOnline = true;
   /** What the facilitator does next instead of its work. */

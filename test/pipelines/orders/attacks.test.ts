@@ -6,6 +6,7 @@ import { claimKey } from "../../../pipelines/orders/claim.ts";
 import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed, type Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
+import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
 import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
@@ -479,4 +480,63 @@ test.each([
   // Our outage is over: an honest seller is bought from again at once.
   Object.assign(world, { sell, isOnline: true });
   expect((await bought(world, "0xb"))?.state ?? null).toBe(fault === "ours" ? "settled" : null);
+});
+
+test("orders of another network are left as they are, in no sum, until calls are sold for its money again", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, lossPerDay: 10n * PRICE });
+  const [before] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  expect((await bought(world, "0xb"))?.state).toBe("settled");
+  // A refund that is due, a charge that is not known yet, and a loss that its seller sends back later.
+  const stolen = world.pay("0xb", "thief", PRICE);
+  await world.post(before, stolen);
+  world.tillFault = "settles and says nothing";
+  before.rail.settlementOf = async () => Promise.reject(new ChainDown("down"));
+  await bought(world, "0xb", SHOPS[1]);
+  world.chain.submit(stolen.auth);
+  world.chain.pass(700);
+  world.chain.transfer("0xthief", FLOAT, PRICE);
+  const states = () => [...world.table().all()].map(({ state, legs }) => [state, legs[0]!.fate]);
+  const left = states();
+  expect(left.map(([state]) => state)).toEqual(["settled", "released", "settle_unknown"]);
+
+  // Calls are sold on another chain now, where nothing of this has happened.
+  world.sold = { network: "eip155:8453", asset: ASSET };
+  const warn = vi.fn();
+  world.logger = { warn, error() {} };
+  world.log.now += STALE_MS;
+  const payBack = vi.spyOn(world, "payBack");
+  const { length } = world.log.all();
+  const other = world.replica();
+  const asked = [vi.spyOn(other.rail, "settlementOf"), vi.spyOn(other.rail, "transfers")];
+  for (let looks = 0; looks < 3; looks++) await other.recovery.look();
+  await other.recovery.recoverLosses();
+  expect([world.log.all().length, payBack.mock.calls, ...asked.map((one) => one.mock.calls)]).toEqual([
+    ...[length, [], [], []],
+  ]);
+  expect(states()).toEqual(left);
+  expect(warn.mock.calls).toEqual([[{ orders: 3 }, expect.stringContaining("sell.network")]]);
+  const { table } = other.buying.orders;
+  const names = [SUM.fees("0xb"), SUM.due("0xb"), SUM.openInAll, SUM.lost(DAY, "payTo 0xthief")];
+  expect(names.map((name) => table.sum(name))).toEqual([0n, 0n, 0n, 0n]);
+  expect([table.isOwedBy("0xthief"), tableOf(world).isOwedBy("0xthief")]).toEqual([false, true]);
+  expect(names.every((name) => tableOf(world).sum(name) > 0n)).toBe(true);
+
+  // What the other process kept of them is whole.
+  const restored = new OrderTable(undefined, { network: NETWORK, asset: ASSET.toUpperCase().replace("0X", "0x") });
+  for (const value of [...table.kept()]) restored.restore(structuredClone(value));
+  expect([restored.open().length, restored.countLeftOut(), [...restored.owedBySellers()].length]).toEqual([3, 0, 1]);
+  world.sold = { network: NETWORK, asset: ASSET };
+  const ended = await world.end();
+  world.log.now += STALE_MS;
+  await world.replica().recovery.recoverLosses();
+  expect([[...ended.countByState()].sort(), world.table().isOwedBy("0xthief")]).toEqual([
+    ...[
+      [
+        ["refunded", 1],
+        ["settled", 2],
+      ],
+      false,
+    ],
+  ]);
 });
