@@ -105,7 +105,7 @@ describe("whose fault it is that no answer came", () => {
     fails: createServer((_, answer) => answer.writeHead(500).end()),
     pours: createServer((_, answer) => answer.end(Buffer.alloc(2 ** 21))),
   };
-  test.each([
+  test.each<[keyof typeof SELLERS, ("up" | "down")[], boolean, number]>([
     ["breaks", ["up"], false, 1],
     ["breaks", ["down"], true, 0],
     ["breaks", ["up", "down", "down"], true, 1],
@@ -115,7 +115,7 @@ describe("whose fault it is that no answer came", () => {
     ["fails", ["up"], false, 0],
     ["fails", ["down"], false, 0],
     ["pours", ["up"], false, 0],
-  ] as const)("the seller %s, and the control addresses are %j: ours is %s", async (kind, addresses, isOurs, asked) => {
+  ])("the seller %s, and the control addresses are %j: ours is %s", async (kind, addresses, isOurs, asked) => {
     const server = SELLERS[kind];
     let calls = 0;
     const controlServer = createServer((_, answer) => {
