@@ -21,7 +21,6 @@ import { giveLocalGas, type LocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
 import type { Logger, Metrics } from "../infra/telemetry.ts";
 import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
-import { PRICES } from "../pipelines/1-observe/queue.ts";
 import { processReader } from "../pipelines/1-observe/reading/reader.ts";
 import { Buying } from "../pipelines/orders/buying.ts";
 import { capsOf, type OrderCaps } from "../pipelines/orders/caps.ts";
@@ -99,6 +98,9 @@ export interface SellingParts {
   metrics: Metrics;
 }
 
+/** Longest wait for a control call, ms, for which the buyer of a call that failed waits too. */
+const CONTROL_DEADLINE_MS = 10_000;
+
 export interface OpenSales extends Sales {
   recovering: RunningRecovery;
   sweep: ObjectSweep;
@@ -120,10 +122,13 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const truths = openTruths(parts, clock, truthOptions);
   const seller = {
     ...{ egress, reader: processReader, loop: ownLoop, rail, float: money.float, truths: truths.truthParts },
-    control: new ControlCalls(withRequestFields(egress, { pool: PRICES }), config.control_urls),
+    // Not in the pool of price requests: buyers could fill that, and a call that fails would then look like our outage.
+    control: new ControlCalls(withRequestFields(egress, { deadlineMs: CONTROL_DEADLINE_MS }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");
-  const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), { staleMs: money.staleMs });
+  const orders = new OrderLog(log, clock, replica, foldFolderOf(config, log, logger), {
+    ...{ staleMs: money.staleMs, sold: { network, asset } },
+  });
   const objects = new OrderObjects(ordersStore, metrics);
   const { answers_kept_days: keepDays, answers_kept_mb: maxMib } = config.sell;
   const sweepOptions = { orders, store: ordersStore, clock, keepDays, maxBytes: maxMib * 2 ** 20, logger, metrics };

@@ -435,6 +435,10 @@ export const GAUGES = {
     of: "sell",
     labels: { network: null },
   },
+  touchstone_orders_left_out: {
+    help: "Orders that this process leaves alone, since they are in other money than sell.network and sell.asset name.",
+    of: "sell",
+  },
   touchstone_sales_closed: {
     help: "1 while sales are closed for this reason although the settings enable them, else 0.",
     of: "sell",

@@ -198,7 +198,7 @@ export async function supportsExactOn(options: HttpTillOptions, network: string)
  *
  * `verify` asks the next till when one does not answer. `settle` asks one till only: after `unknown` the transaction
  * may still reach a block, so the caller reads the chain before it settles again. That second attempt goes to another
- * till.
+ * till, and so does one after `refused`, since the refusal may be that facilitator's own trouble.
  */
 export function createTills(tills: readonly Till[], cooldowns = new Cooldowns<Till>(30_000)): Till {
   if (tills.length === 0) throw new RangeError("no tills given");
@@ -222,8 +222,8 @@ export function createTills(tills: readonly Till[], cooldowns = new Cooldowns<Ti
     async settle(payment, requirements) {
       const till = cooldowns.inOrder(tills)[0]!;
       const outcome = await till.settle(payment, requirements);
-      if (outcome.outcome === "unknown") cooldowns.markFailed(till);
-      else cooldowns.markSucceeded(till);
+      if (outcome.outcome === "sent") cooldowns.markSucceeded(till);
+      else cooldowns.markFailed(till);
       return outcome;
     },
   };

@@ -13,7 +13,14 @@ import { Cancelling, type CancellingDeps } from "./cancelling.ts";
 import { type BuyerSide, Caps, type OrderCaps, type Refusal, type SellerSide, type Standing } from "./caps.ts";
 import { createOrderId } from "./claim.ts";
 import type { GasOf } from "./gas.ts";
-import { type Charge, createReleaseStep, createSettledStep, describeOutcome, type Holding } from "./holding.ts";
+import {
+  ANSWER_LOST,
+  type Charge,
+  createReleaseStep,
+  createSettledStep,
+  describeOutcome,
+  type Holding,
+} from "./holding.ts";
 import { isEnded, mayReopen, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
@@ -458,14 +465,17 @@ export class Buying {
       await this.#endByOurFault(order, leg, ANSWER_NOT_STORED);
       return false;
     }
+    if (answer.ours)
+      this.deps.logger.warn({ order: order.id, leg, says: answer.says }, "a seller's answer was lost on our side");
     const isLast = answer.pass || !authorizations || !fallback?.left();
     const nextStep = answer.pass
       ? ({ state: "settle_intent" } as const)
-      : createReleaseStep(order, "The answer did not pass.");
+      : createReleaseStep(order, answer.ours ? ANSWER_LOST : "The answer did not pass.");
+    const fault = answer.pass || answer.unmet ? null : answer.ours ? "ours" : "seller";
     await orders.step(
       order,
       toSellerResult(leg, answer),
-      { state: "checked", leg, pass: answer.pass, last: isLast, fault: answer.pass || answer.unmet ? null : "seller" },
+      { state: "checked", leg, pass: answer.pass, last: isLast, fault },
       ...(isLast ? [nextStep] : []),
     );
     this.deps.metrics.count("touchstone_orders_legs_total", { pass: `${answer.pass}` });

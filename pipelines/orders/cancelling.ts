@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from "../../infra/clock.ts";
-import type { Authorizations } from "../../infra/rails/authorization.ts";
+import type { Authorizations, SignedCancel } from "../../infra/rails/authorization.ts";
+import { NoWallet } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { atomicToMicro, formatMoney } from "../record/money.ts";
@@ -63,15 +64,21 @@ export class Cancelling {
    * step that follows from what the chain shows. Another seller may be paid only once the token's contract refuses
    * the authorization that this seller has. A cancellation is not announced in the log before it is sent: it moves no
    * money, and the contract refuses a second one.
-   * @returns true when the seller can finally no longer take the money
+   * @returns true when the seller can finally no longer take the money; false too when the wallet that paid cannot be
+   * used, or its outside signer does not sign
    */
   async cancelPayment(order: Order): Promise<boolean> {
-    const { orders, seller, logger } = this.deps;
+    const { orders, logger } = this.deps;
     const authorizations = this.deps.authorizations!;
-    const { leg, wallet: from, nonce, sinceBlock } = order.legs.at(-1)!;
-    const wallet = await seller.float();
-    if (wallet.address.toLowerCase() !== from.toLowerCase()) return false;
-    const result = await authorizations.submitCancel(await authorizations.signCancel(wallet, nonce));
+    const lastLeg = order.legs.at(-1)!;
+    const { leg, wallet: from, nonce, sinceBlock } = lastLeg;
+    const cancel = await this.#signCancel(lastLeg).catch((error: unknown) => {
+      if (!(error instanceof NoWallet)) throw error;
+      logger.warn({ err: error, order: order.id, leg }, "the cancellation of a payment could not be signed");
+      return null;
+    });
+    if (!cancel) return false;
+    const result = await authorizations.submitCancel(cancel);
     if (order.by !== orders.replica) return false;
     for (const pause of CANCEL_POLL_MS) {
       if (pause > 0) await systemClock.sleep(pause);
@@ -100,6 +107,16 @@ export class Cancelling {
       "a payment could not be made unusable in time",
     );
     return false;
+  }
+
+  /**
+   * Signs the cancellation of a leg's payment; null if we pay from another wallet now.
+   * @throws NoWallet
+   */
+  async #signCancel({ wallet: from, nonce }: Leg): Promise<SignedCancel | null> {
+    const wallet = await this.deps.seller.float();
+    if (wallet.address.toLowerCase() !== from.toLowerCase()) return null;
+    return this.deps.authorizations!.signCancel(wallet, nonce);
   }
 
   /** Has the order ended without an answer that passed, while the last seller may still take the money? */

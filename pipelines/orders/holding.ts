@@ -168,13 +168,13 @@ function stepAfterVoid(stateRead: AsOf<HoldState>, hold: Hold, reason: string): 
   }
 }
 
+export const ANSWER_LOST = "What the seller answered was lost on our side.";
+
 /** Returns why the buyer of an order gets its money back, in words. */
 function refundReasonOf({ legs }: Order): string {
   const lastLeg = legs.at(-1);
   if (!lastLeg) return "The seller was not called.";
-  return lastLeg.checked?.fault === "ours"
-    ? "What the seller answered was lost on our side."
-    : "The answer did not pass.";
+  return lastLeg.checked?.fault === "ours" ? ANSWER_LOST : "The answer did not pass.";
 }
 
 /**

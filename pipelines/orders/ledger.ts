@@ -1,8 +1,8 @@
-import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
+import type { AsOf } from "../../infra/rails/rails.ts";
 import { parseMoney } from "../record/money.ts";
 import type { Gas } from "../record/order-step.ts";
 import { type GasSums, sumGas } from "./gas.ts";
-import { faultOf, isEnded, type Leg, type Order } from "./order.ts";
+import { areLegsDecided, faultOf, type Leg, type Order } from "./order.ts";
 
 /**
  * The books of all orders (calls that buyers bought through us) in one asset: each movement of money is booked as two
@@ -109,7 +109,7 @@ function owedOf(order: Order): Owed[] {
     const micro = parseMoney(price);
     const fault = faultOf(order, leg);
     const who = fault === "buyer" ? order.payer : payTo;
-    const isOpen = fate === "unknown" || (fate === "paid" && !isEnded(order));
+    const isOpen = fate === "unknown" || (fate === "paid" && !areLegsDecided(order));
     if (isOpen) owed.push({ what: "exposure", who: payTo, order: id, micro });
     else if (fate === "paid" && fault && recovered === null) owed.push({ what: "loss", who, order: id, micro, fault });
   }
@@ -171,28 +171,46 @@ export interface Difference {
  */
 export async function findDifferences(movements: Iterable<Movement>, chain: ChainReader): Promise<Difference[]> {
   const differences: Difference[] = [];
-  const bookedTxs = new Set<string>();
+  const timesBooked = new Map<string, number>();
   for (const movement of movements) {
-    const { order, what, tx, nonce } = movement;
-    // Two replicas may have recorded one transfer from a seller at the same time, each as the repayment of another
-    // loss.
-    const isTwice = nonce === null && bookedTxs.has(tx);
-    const says = isTwice ? "it stands in the books twice" : await findDifference(movement, chain);
-    if (nonce === null) bookedTxs.add(tx);
+    const { order, what, tx, from, to, micro, nonce } = movement;
+    // A capture comes from the escrow, so its sender does not tell orders apart.
+    const key = `${what} ${tx} ${what === "charge" ? "" : from} ${to} ${micro}`;
+    const timesBefore = timesBooked.get(key) ?? 0;
+    timesBooked.set(key, timesBefore + 1);
+    const says =
+      nonce === null
+        ? await findPlainDifference(movement, timesBefore, chain)
+        : await findDifference(movement, nonce, chain);
     if (says !== null) differences.push({ order, what, tx, says });
   }
   return differences;
 }
 
-async function findDifference(movement: Movement, chain: ChainReader): Promise<string | null> {
-  const { what, from, to, nonce, sinceBlock, tx, micro } = movement;
+/**
+ * Compares a movement without a nonce with the transfers of its transaction.
+ * @param timesBefore how often the books have such a transfer of this transaction before this movement
+ */
+async function findPlainDifference(
+  { what, from, to, tx, micro }: Movement,
+  timesBefore: number,
+  chain: ChainReader,
+): Promise<string | null> {
+  const { value: transfers, head } = await chain.transfersIn(tx);
   const isMatch = (one: ChainTransfer) =>
     one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
-  const transferRead =
-    nonce === null
-      ? mapAsOf(await chain.transfersIn(tx), (all) => all.find(isMatch) ?? null)
-      : await chain.settlementOf({ from, nonce, sinceBlock });
-  const { value: transfer, head } = transferRead;
+  const matches = transfers.filter(isMatch).length;
+  if (matches === 0) return `the chain has no such transfer up to block ${head.number}`;
+  // Two replicas may have recorded one transfer from a seller at the same time, each as the repayment of another loss.
+  return matches > timesBefore ? null : "it stands in the books twice";
+}
+
+async function findDifference(
+  { from, to, sinceBlock, tx, micro }: Movement,
+  nonce: string,
+  chain: ChainReader,
+): Promise<string | null> {
+  const { value: transfer, head } = await chain.settlementOf({ from, nonce, sinceBlock });
   if (!transfer) return `the chain has no such transfer up to block ${head.number}`;
   if (transfer.tx !== tx) return `the chain has it in ${transfer.tx}`;
   if (transfer.to !== to) return `on the chain it went to ${transfer.to}`;

@@ -10,7 +10,7 @@ import { partitionOf } from "../record/ids.ts";
 import type { OrderStep, StepOf, StepState } from "../record/order-step.ts";
 import { rfc3339 } from "../record/time.ts";
 import type { Order, RecordPlace } from "./order.ts";
-import { OrderTable } from "./order-table.ts";
+import { type Money, OrderTable } from "./order-table.ts";
 
 /** Longest wait until a record that this process appended is read back, real ms. */
 const MAX_BARRIER_MS = 5_000;
@@ -57,6 +57,11 @@ export interface OrderLogOptions {
    * clock (default {@link STALE_MS}).
    */
   staleMs?: number | undefined;
+  /**
+   * The money that calls are sold for; orders in other money, made under other settings, are left alone (default: orders
+   * in any money are acted on).
+   */
+  sold?: Money | undefined;
   /** The clock of this machine, which runs in real time (default: the system's). */
   real?: Pick<Clock, "now">;
 }
@@ -68,7 +73,7 @@ export interface OrderLogOptions {
  * for one payment came first. Only then does the process do what the step announces.
  */
 export class OrderLog {
-  readonly table = new OrderTable();
+  readonly table: OrderTable;
   readonly staleMs: number;
   readonly #tail: LogTail;
   readonly #realClock: Pick<Clock, "now">;
@@ -98,10 +103,11 @@ export class OrderLog {
      * saved.
      */
     folder: FoldFolder | null = null,
-    { staleMs = STALE_MS, real: realClock = systemClock }: OrderLogOptions = {},
+    { staleMs = STALE_MS, sold, real: realClock = systemClock }: OrderLogOptions = {},
   ) {
     this.#realClock = realClock;
     this.staleMs = staleMs;
+    this.table = new OrderTable(undefined, sold);
     const file = folder && new FoldFile(join(folder.dir, "orders"), this.table, folder);
     this.#tail = new LogTail(log, "orders", (record) => this.#apply(record), file);
   }

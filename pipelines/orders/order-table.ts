@@ -7,15 +7,15 @@ import { platformOf } from "../record/url.ts";
 import {
   type AppendedPlace,
   advance,
+  areLegsDecided,
   faultOf,
   isClosed,
-  isEnded,
   type Leg,
   type Order,
   orderFromClaim,
   unpaidLegs,
 } from "./order.ts";
-import { SUM, Sums, stakesOf } from "./stakes.ts";
+import { type Stake, SUM, Sums, stakesOf } from "./stakes.ts";
 
 /**
  * Most closed orders (for which no money can move any more) in memory. If there are more, the one that was closed
@@ -43,6 +43,23 @@ export interface Loss {
   micro: bigint;
 }
 
+/** A token of a chain. */
+export interface Money {
+  /** CAIP-2. */
+  network: string;
+  /** Contract address. */
+  asset: string;
+}
+
+/** A transfer by which a seller paid back a loss. One transaction may have several. */
+export interface Repayment {
+  tx: string;
+  amount: string;
+  /** Address of the seller, and our wallet that had paid it. */
+  from: string;
+  to: string;
+}
+
 type SavedEntry = { order: Order; open: boolean } | { closed: string };
 
 /**
@@ -61,14 +78,31 @@ export class OrderTable implements StoredFold {
   readonly #open = new Set<Order>();
   readonly #closed = new Set<Order>();
   /**
-   * Ended orders whose seller has our money, or may take it, though its answer did not pass. They stay here until the
-   * seller sends it back.
+   * Orders that ended, or whose buyer is being refunded, and whose seller has our money, or may take it, though its
+   * answer did not pass. They stay here until the seller sends it back.
    */
   readonly #owedBySellers = new Set<Order>();
   readonly #sums = new Sums();
 
-  /** @param maxClosed most closed orders in memory; `touchstone ledger` needs all */
-  constructor(private readonly maxClosed = MAX_CLOSED) {}
+  /**
+   * @param maxClosed most closed orders in memory; `touchstone ledger` needs all
+   * @param sold the money that calls are sold for now; orders in other money are in no sum, and neither open nor owed.
+   * null: orders in any money
+   */
+  constructor(
+    private readonly maxClosed = MAX_CLOSED,
+    private readonly sold: Money | null = null,
+  ) {}
+
+  /** Is the order in the money that calls are sold for now? */
+  #isSold({ network, asset }: Order): boolean {
+    const { sold } = this;
+    return sold === null || (network === sold.network && asset.toLowerCase() === sold.asset.toLowerCase());
+  }
+
+  #stakesOf(order: Order): Stake[] {
+    return this.#isSold(order) ? stakesOf(order) : [];
+  }
 
   get(id: string): Order | undefined {
     return this.#byId.get(id);
@@ -98,7 +132,13 @@ export class OrderTable implements StoredFold {
    * yet.
    */
   open(): readonly Order[] {
-    return [...this.#open];
+    return [...this.#open].filter((order) => this.#isSold(order));
+  }
+
+  /** Counts the orders in other money than calls are sold for now that are not closed or whose seller owes us. */
+  countLeftOut(): number {
+    const unfinishedOrders = new Set([...this.#open, ...this.#owedBySellers]);
+    return [...unfinishedOrders].filter((order) => !this.#isSold(order)).length;
   }
 
   /** Returns every known order, in the sequence in which their first steps were read. */
@@ -113,7 +153,7 @@ export class OrderTable implements StoredFold {
     return counts;
   }
 
-  /** Returns a sum over all known orders by its name ({@link SUM}): millionths of a dollar, or a count. */
+  /** Returns a sum over all known orders in the money that calls are sold for by its name ({@link SUM}): millionths of a dollar, or a count. */
   sum(name: string): bigint {
     return this.#sums.get(name);
   }
@@ -125,7 +165,7 @@ export class OrderTable implements StoredFold {
   dueAfter(order: Order): bigint {
     let sum = 0n;
     for (const otherOrder of this.#byPayer.get(order.payer) ?? []) {
-      const dueStake = stakesOf(otherOrder).find(([name]) => name === SUM.due(order.payer));
+      const dueStake = this.#stakesOf(otherOrder).find(([name]) => name === SUM.due(order.payer));
       if (dueStake && isLater(otherOrder, order)) sum += dueStake[1];
     }
     return sum;
@@ -134,13 +174,13 @@ export class OrderTable implements StoredFold {
   /** Yields the losses of all known orders that were not paid back. */
   *losses(): Generator<Loss> {
     for (const order of this.#byId.values()) {
-      if (isEnded(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
+      if (areLegsDecided(order)) for (const leg of unpaidLegs(order)) yield lossOf(order, leg);
     }
   }
 
-  /** Returns the ended orders whose seller has our money, or may take it, for an answer that failed. */
+  /** Returns the orders whose seller owes us: it has our money, or may take it, for an answer that failed. */
   owedBySellers(): Iterable<Order> {
-    return this.#owedBySellers;
+    return [...this.#owedBySellers].filter((order) => this.#isSold(order));
   }
 
   /**
@@ -151,10 +191,13 @@ export class OrderTable implements StoredFold {
     return this.sum(SUM.owes(payTo)) > 0n;
   }
 
-  /** Returns the transactions by which sellers paid back losses. Each pays back one loss. */
-  recoveries(): Set<string> {
-    const legs = [...this.#byId.values()].flatMap((order) => order.legs);
-    return new Set(legs.flatMap(({ recovered }) => (recovered === null ? [] : [recovered])));
+  /** Yields the transfers by which sellers paid back losses, one for each loss. Amounts are dollars as text. */
+  *repayments(): Generator<Repayment> {
+    for (const { legs } of this.#byId.values()) {
+      for (const { recovered: tx, recoveredAmount: amount, payTo: from, wallet: to } of legs) {
+        if (tx !== null && amount !== null) yield { tx, amount, from, to };
+      }
+    }
   }
 
   /**
@@ -186,7 +229,7 @@ export class OrderTable implements StoredFold {
       return;
     }
     this.#add(entry.order);
-    this.#sums.add(stakesOf(entry.order));
+    this.#sums.add(this.#stakesOf(entry.order));
     if (entry.open) this.#open.add(entry.order);
     if (sellerOwes(entry.order)) this.#owedBySellers.add(entry.order);
   }
@@ -226,7 +269,7 @@ export class OrderTable implements StoredFold {
     }
     const order = this.#byId.get(step.order);
     if (!order || order.key !== step.key) return false;
-    const stakesBefore = stakesOf(order);
+    const stakesBefore = this.#stakesOf(order);
     if (!advance(order, step, at)) return false;
     this.#sums.add(stakesBefore, -1n);
     this.#updateIndexes(order);
@@ -235,7 +278,7 @@ export class OrderTable implements StoredFold {
 
   /** Adds the order to the sums, and to the sets of open, closed and owed orders, by its new state. */
   #updateIndexes(order: Order): void {
-    this.#sums.add(stakesOf(order));
+    this.#sums.add(this.#stakesOf(order));
     if (sellerOwes(order)) this.#owedBySellers.add(order);
     else this.#owedBySellers.delete(order);
     const isNowClosed = isClosed(order);
@@ -248,7 +291,7 @@ export class OrderTable implements StoredFold {
 
   /** Drops a closed order. The buyer's payment was used or has expired, so no new order can be made with it. */
   #forget(order: Order): void {
-    this.#sums.add(stakesOf(order), -1n);
+    this.#sums.add(this.#stakesOf(order), -1n);
     this.#closed.delete(order);
     this.#byId.delete(order.id);
     this.#byKey.delete(order.key);
@@ -266,8 +309,7 @@ export class OrderTable implements StoredFold {
 const isLater = (a: Order, b: Order): boolean =>
   a.createdAt === b.createdAt ? a.id > b.id : a.createdAt > b.createdAt;
 
-const sellerOwes = (order: Order): boolean =>
-  isEnded(order) && unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");
+const sellerOwes = (order: Order): boolean => unpaidLegs(order).some((leg) => faultOf(order, leg) === "seller");
 
 const lossOf = (order: Order, leg: Leg): Loss => ({
   order: order.id,

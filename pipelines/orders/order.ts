@@ -533,9 +533,15 @@ export function isClosed(order: Order): boolean {
   return wasCharged || order.scheme === "auth-capture" || order.expired;
 }
 
-/** Returns whose fault it is that no buyer pays for this leg; null when a buyer paid, or the order has not ended. */
+/**
+ * Is it decided who bears the cost of the order's legs (payments to sellers)? In an order whose buyer is being refunded
+ * it is: no buyer pays for them, though the refund may take long.
+ */
+export const areLegsDecided = (order: Order): boolean => isEnded(order) || order.state.startsWith("refund");
+
+/** Returns whose fault it is that no buyer pays for this leg; null when a buyer paid, or that is not decided. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
-  if (order.state === "settled" || !isEnded(order)) return null;
+  if (order.state === "settled" || !areLegsDecided(order)) return null;
   return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 

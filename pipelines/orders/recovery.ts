@@ -1,5 +1,6 @@
 import { systemClock } from "../../infra/clock.ts";
 import { forEachSettled, repeatWork } from "../../infra/concurrency.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Authorizations, SignedTransfer } from "../../infra/rails/authorization.ts";
 import { completeUpTo, isFinallyExpired, type Rail, type Settlement, type Wallet } from "../../infra/rails/rails.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
@@ -8,6 +9,7 @@ import type { Buying } from "./buying.ts";
 import { createReleaseStep, type Holding, waitsForEscrow } from "./holding.ts";
 import { callToRecord, isClosed, isEnded, type Leg, type Order } from "./order.ts";
 import { OrderLost } from "./order-log.ts";
+import type { Repayment } from "./order-table.ts";
 import type { PublishingCalls } from "./publishing-calls.ts";
 
 export interface RecoveryDeps {
@@ -20,7 +22,7 @@ export interface RecoveryDeps {
   /** Writes bought calls into the public record. */
   publishing: Pick<PublishingCalls, "record">;
   logger: Pick<Logger, "warn" | "error">;
-  metrics: Pick<Metrics, "count">;
+  metrics: Pick<Metrics, "count" | "gauge">;
 }
 
 /**
@@ -89,6 +91,13 @@ interface NextLook {
   failures: number;
 }
 
+/**
+ * Was the last charge refused although the payer held enough? Then the refusal may be the facilitator's own trouble,
+ * such as a nonce of its wallet that was used twice, and it says nothing about the next attempt.
+ */
+const wasRefusedThoughCovered = ({ state, refusedAt, quote }: Order): boolean =>
+  state === "settle_unknown" && refusedAt !== null && parseMoney(refusedAt) >= parseMoney(quote.total);
+
 /** Most transactions that are sent to charge one order, since we may pay the gas of each. */
 const MAX_CHARGE_TXS = 3;
 /**
@@ -117,6 +126,7 @@ export class Recovery {
   readonly #nextBlocks = new Map<string, number>();
   #cancelling: Promise<void> | null = null;
   #isStopped = false;
+  #hasReportedLeftOut = false;
 
   constructor(private readonly deps: RecoveryDeps) {}
 
@@ -143,11 +153,26 @@ export class Recovery {
   async #catchUp(): Promise<void> {
     const { orders } = this.deps.buying;
     await orders.catchUp();
+    this.#reportLeftOut();
     const openOrders = this.#openOrders();
     if (openOrders.length === 0) return;
     this.#cancelling ??= this.#cancelAbandoned(openOrders).finally(() => {
       this.#cancelling = null;
     });
+  }
+
+  /** Reports once how many orders are left alone because they are in other money than calls are sold for. */
+  #reportLeftOut(): void {
+    if (this.#hasReportedLeftOut) return;
+    this.#hasReportedLeftOut = true;
+    const { buying, logger, metrics } = this.deps;
+    const leftOut = buying.orders.table.countLeftOut();
+    metrics.gauge("touchstone_orders_left_out", leftOut);
+    if (leftOut > 0)
+      logger.warn(
+        { orders: leftOut },
+        "orders on another network or in another token than sell.network and sell.asset name are left as they are",
+      );
   }
 
   #openOrders(): Order[] {
@@ -284,6 +309,7 @@ export class Recovery {
   /**
    * Reads from the chain whether the buyer was charged. If not, sends the buyer's payment again while it is valid;
    * once it has expired, writes the order off.
+   * @throws Failure if a facilitator refused the charge, and not because the payer holds too little
    */
   async #collectCharge(order: Order): Promise<void> {
     const { buying } = this.deps;
@@ -296,16 +322,19 @@ export class Recovery {
     if (!(await this.#mayCharge(order))) return;
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
+    // The look counts as failed, so the pause before the next attempt is twice as long.
+    if (wasRefusedThoughCovered(order)) throw new Failure("failed", `the charge was not sent: ${order.says}`);
   }
 
   /**
-   * May another charge be sent? Not after {@link MAX_CHARGE_TXS} transactions, and not while the payer's balance is
-   * unchanged since the last refusal.
+   * May another charge be sent? Not after {@link MAX_CHARGE_TXS} transactions, and not while the payer holds too little
+   * and its balance is unchanged since the last refusal.
    * @throws ChainDown
    */
   async #mayCharge(order: Order): Promise<boolean> {
     if (order.sent.length >= MAX_CHARGE_TXS) return false;
-    return order.refusedAt === null || (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
+    if (order.refusedAt === null || wasRefusedThoughCovered(order)) return true;
+    return (await this.deps.buying.payerBalance(order)) !== order.refusedAt;
   }
 
   /**
@@ -432,7 +461,8 @@ export class Recovery {
 
   /**
    * Looks for losses (payments for answers that failed) that sellers paid back. A Transfer of at least the price,
-   * from the seller's address to the wallet that paid the seller, pays back one loss. Each call checks the {@link
+   * from the seller's address to the wallet that paid the seller, pays back one loss; one transaction may have several
+   * such Transfers. Each call checks the {@link
    * LOSSES_PER_ROUND} losses that were checked longest ago, from the block after the last one that was read for them.
    * Losses that a buyer or we caused are skipped, since no seller sends those back.
    */
@@ -465,14 +495,16 @@ export class Recovery {
     this.#nextBlocks.set(key, sinceBlock);
     const transfersRead = await rail.transfers({ from: leg.payTo, to: leg.wallet, sinceBlock });
     const { value: transfersBack } = transfersRead;
-    const usedTxs = transfersBack.length === 0 ? new Set<string>() : table.recoveries();
-    const isUnused = (one: Settlement) => one.final && !usedTxs.has(one.tx);
     const price = parseMoney(leg.price);
-    const repayment = transfersBack.find((one) => isUnused(one) && (atomicToMicro(one.amountAtomic, 6) ?? 0n) >= price);
-    if (!repayment) this.#nextBlocks.set(key, Math.max(sinceBlock, completeUpTo(transfersRead) + 1));
+    const findUnclaimedRepayment = () => findSmallest(findUnclaimed(transfersBack, table.repayments(), leg), price);
+    if (!findUnclaimedRepayment()) {
+      this.#nextBlocks.set(key, Math.max(sinceBlock, completeUpTo(transfersRead) + 1));
+      return;
+    }
     // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
-    // for ever.
-    if (!repayment || !(await this.#isOursOrAdopted(order)) || table.recoveries().has(repayment.tx)) return;
+    // for ever. Taking it over reads the log, in which the transfer may be another loss's by then.
+    const repayment = (await this.#isOursOrAdopted(order)) ? findUnclaimedRepayment() : null;
+    if (!repayment) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: repayment.tx, amount: moneyOf(repayment) } as const;
     await buying.orders.step(order, step);
   }
@@ -481,6 +513,32 @@ export class Recovery {
 /** Does the seller of this leg (payment to a seller) have money of ours that it should send back? */
 const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
   fate === "paid" && recovered === null && checked?.pass === false && checked.fault === "seller";
+
+/**
+ * Returns the final transfers from a leg's seller to the wallet that paid it that no loss was paid back with yet. A loss
+ * that was paid back takes one transfer of its transaction and amount.
+ */
+function findUnclaimed(
+  transfers: readonly Settlement[],
+  repayments: Iterable<Repayment>,
+  { payTo, wallet }: Pick<Leg, "payTo" | "wallet">,
+): Settlement[] {
+  const unclaimed = transfers.filter((one) => one.final);
+  for (const { tx, amount, from, to } of unclaimed.length === 0 ? [] : repayments) {
+    if (from !== payTo || to !== wallet) continue;
+    const claimed = unclaimed.findIndex((one) => one.tx === tx && moneyOf(one) === amount);
+    if (claimed >= 0) unclaimed.splice(claimed, 1);
+  }
+  return unclaimed;
+}
+
+/** Returns the smallest of these transfers that is at least so large, micro-units; undefined if there is none. */
+function findSmallest(transfers: readonly Settlement[], leastMicro: bigint): Settlement | undefined {
+  const microOf = ({ amountAtomic }: Settlement): bigint => atomicToMicro(amountAtomic, 6) ?? 0n;
+  return transfers
+    .filter((one) => microOf(one) >= leastMicro)
+    .reduce<Settlement | undefined>((best, one) => (best && microOf(best) <= microOf(one) ? best : one), undefined);
+}
 
 const moneyOf = ({ amountAtomic }: Settlement): string => formatMoney(atomicToMicro(amountAtomic, 6) ?? 0n);
 

@@ -1,5 +1,5 @@
 import { sha256hex } from "../../infra/canonical.ts";
-import type { Clock } from "../../infra/clock.ts";
+import { type Clock, systemClock } from "../../infra/clock.ts";
 import { type EgressResult, withRequestFields } from "../../infra/egress/egress.ts";
 import {
   CannotSign,
@@ -17,7 +17,7 @@ import { findKnownAnswer, type TruthParts } from "../1-observe/classes/bought.ts
 import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { timeoutMsOf } from "../1-observe/paid/sign.ts";
 import { isPassing } from "../1-observe/plan/steps.ts";
-import { exchange } from "../1-observe/probe/exchange.ts";
+import { didOurStallEndIt, type ExchangeResult, exchange } from "../1-observe/probe/exchange.ts";
 import { type ProbeDeps, probe } from "../1-observe/probe/probe.ts";
 import type { Request, ToolCall } from "../1-observe/probe/request.ts";
 import { PRICES, VIA } from "../1-observe/queue.ts";
@@ -65,8 +65,8 @@ export interface NoQuote {
   unsold?: true;
 }
 
-/** What a seller sent after it was paid, evaluated. */
-export interface SellerAnswer {
+/** An answer, evaluated. */
+export interface EvaluatedAnswer {
   evaluation: Evaluation;
   /** Did the answer pass all of our checks and meet its buyer's own expectation? */
   pass: boolean;
@@ -75,6 +75,12 @@ export interface SellerAnswer {
   contentType: string | null;
   bytes: Uint8Array;
   says: string | null;
+}
+
+/** What a seller sent after it was paid, evaluated. */
+export interface SellerAnswer extends EvaluatedAnswer {
+  /** True: no whole answer was received, for a cause on our side, so the seller may have sent one. */
+  ours: boolean;
 }
 
 export interface SellerTools extends ProbeDeps {
@@ -285,14 +291,29 @@ export async function sendLeg(
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
   const payment = { header, value };
   const paymentTools = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
-  const { result } = await exchange(paymentTools, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
+  const exchanged = await exchange(paymentTools, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
+  const ours = await wasLostByUs(tools, exchanged);
+  const { result } = exchanged;
   // From an MCP tool the buyer gets the result alone, so the result is hashed and not the JSON-RPC message around it.
   const { raw: _, ...resultWithoutRaw } = result;
-  const answer = await evaluateAnswer(tools, resultWithoutRaw, want, expect);
+  const answer = { ...(await evaluateAnswer(tools, resultWithoutRaw, want, expect)), ours };
   // The buyer was promised that the answer is validated against the schema. If that was not finished, the answer does
   // not pass.
   const isSchemaUntried = strongestCheckOf(want) === "schema" && answer.evaluation.schema_ok === null;
   return isSchemaUntried ? { ...answer, pass: false, unmet: false } : answer;
+}
+
+/**
+ * Decides whether our side is the cause that a paid call ended without a whole answer, by the rules for our own paid
+ * calls (1-observe/paid/result.ts): our egress did not send the request, our event loop was stalled at the end, or a
+ * control call (a request to an address that we know to be up) fails too. Makes a control call only if the others do
+ * not decide.
+ */
+async function wasLostByUs({ control }: Pick<ProbeDeps, "control">, exchanged: ExchangeResult): Promise<boolean> {
+  const { result } = exchanged;
+  if (result.outcome === "answered" || result.outcome === "too_large") return false;
+  if (result.outcome === "refused") return result.reason === undefined;
+  return didOurStallEndIt(exchanged) || (await control.call(systemClock))?.ok === false;
 }
 
 /**
@@ -304,7 +325,7 @@ export async function evaluateAnswer(
   result: EgressResult,
   expectation: Expectation,
   expect: BuyersExpectation | null,
-): Promise<SellerAnswer> {
+): Promise<EvaluatedAnswer> {
   const readResult = await reader.ask("evaluate", { result, want: expectation, again: false });
   const evaluation = readResult.ok ? readResult.value : evaluate(result, expectation, null, false);
   const passesOurChecks = isPassing(evaluation) && evaluation.schema_ok !== false;

@@ -1,12 +1,12 @@
 import { parseMoney } from "../record/money.ts";
 import { platformOf } from "../record/url.ts";
-import { faultOf, isEnded, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
+import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
  * What one order (a call that a buyer buys through us) adds to one of the sums that the caps (caps.ts) limit: the
  * sum's name, and an amount in millionths of a dollar, or a count. An order in progress adds the money at risk to the
- * sums of its buyer and its seller. An order that ended with a loss adds the loss only to the sums of the buyer or
- * seller that caused it.
+ * sums of its buyer and its seller. An order that ended with a loss, or whose buyer is being refunded, adds the loss
+ * only to the sums of the buyer or seller that caused it.
  */
 export type Stake = readonly [sum: string, amount: bigint];
 
@@ -104,8 +104,7 @@ function stakesUnderWay(order: Order): Stake[] {
   const legsAtRisk = unpaidLegs(order).filter(({ checked }) => checked?.pass !== true);
   const isSettling = state === "settle_intent" || state === "settle_unknown";
   return [
-    // The buyer of an order that is being refunded owes nothing.
-    ...(state.startsWith("refund") ? [] : buyerStakesOf({ ...order, micro: stakeOf(order), totalMicro })),
+    ...buyerStakesOf({ ...order, micro: stakeOf(order), totalMicro }),
     ...(isSettling ? [[SUM.settling(payer), totalMicro] as const] : []),
     ...legsAtRisk.flatMap((leg) => sellerStakesOf(leg, parseMoney(leg.price))),
   ];
@@ -132,7 +131,7 @@ const stakesOfBuyerLoss = (order: Order, micro: bigint, day: string): Stake[] =>
   [SUM.unpaid(order.payer), micro],
 ];
 
-function stakesOfEnded(order: Order, day: string): Stake[] {
+function stakesOfDecided(order: Order, day: string): Stake[] {
   if (order.state === "settled") return [[SUM.fees(order.payer), parseMoney(order.quote.fee)]];
   // An operation of our own for which the buyer could not pay is a loss too, though no seller has our money.
   const ownWorkStakes = order.own && order.state === "written_off" ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
@@ -149,7 +148,7 @@ export function stakesOf(order: Order): Stake[] {
   const wastedCount = BigInt(order.gas.filter((gas) => isWasted(order, gas)).length);
   const keptBytes = order.state === "settled" ? 0n : BigInt(order.bytes + answerBytesOf(order));
   return [
-    ...(isEnded(order) ? stakesOfEnded(order, day) : stakesUnderWay(order)),
+    ...(areLegsDecided(order) ? stakesOfDecided(order, day) : stakesUnderWay(order)),
     ...buyerNamesOf(order).flatMap((who): Stake[] => [
       [SUM.wasted(day, who), wastedCount],
       [SUM.bytes(day, who), keptBytes],

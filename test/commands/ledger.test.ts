@@ -85,6 +85,26 @@ test("one transfer back that stands for two losses is named", async () => {
   expect(found).toEqual([{ order: "ord_b", what: "call sent back", tx, says: "it stands in the books twice" }]);
 });
 
+test("two transfers back in one transaction may stand for two losses, and not for three", async () => {
+  const world = await traded();
+  world.chain.mint("0xthief", 20_000n);
+  for (let n = 0; n < 2; n++) world.chain.transfer("0xthief", "0xfloat", 10_000n);
+  const [first, second] = world.chain.moved.slice(-2) as unknown as [{ tx: string }, { tx: string }];
+  second.tx = first.tx;
+  const way = { from: "0xthief", to: "0xfloat", nonce: null, sinceBlock: 0, cash: "float" as const, against: "losses" };
+  const back = { what: "call sent back" as const, tx: first.tx, micro: 10_000n, ...way };
+  const booked = (...orders: string[]) => orders.map((order) => ({ ...back, order }));
+  const rail = world.chain.rail();
+  expect(await findDifferences(booked("ord_a", "ord_b"), rail)).toEqual([]);
+  expect((await findDifferences(booked("ord_a", "ord_b", "ord_c"), rail)).map(({ order }) => order)).toEqual(["ord_c"]);
+  // One capture that stands for the charges of two buyers: the escrow sends it, so no payer is its sender.
+  world.chain.transfer("0xfloat", "0xtill", 12_000n);
+  const { tx } = world.chain.moved.at(-1)!;
+  const charge = { ...back, what: "charge" as const, tx, micro: 12_000n, to: "0xtill", cash: "till" as const };
+  const charges = ["0xa", "0xb"].map((from) => ({ ...charge, from, order: `ord_of_${from}` }));
+  expect((await findDifferences(charges, rail)).map(({ order }) => order)).toEqual(["ord_of_0xb"]);
+});
+
 test("a movement that the chain has not, or not so, is named", async () => {
   const world = await traded();
   const [{ movements }] = booksOf(world.table().all()) as [ReturnType<typeof booksOf>[0]];

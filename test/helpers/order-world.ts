@@ -113,7 +113,7 @@ export class FakeReplica {
     const { clock } = world;
     const real = { now: () => new Date(log.now + this.aheadMs) };
     const reading = { append, read: log.read, bounds: log.bounds, partitions: 2 };
-    const orders = new OrderLog(reading, clock, name, null, { real });
+    const orders = new OrderLog(reading, clock, name, null, { real, sold: world.sold });
     const rail = world.railOf(this.node);
     this.rail = rail;
     const seller = {
@@ -121,6 +121,7 @@ export class FakeReplica {
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
       reader: { ask: async (name: keyof typeof READS, of: never) => ({ ok: true, value: READS[name](of) }) },
       loop: { begin: () => () => ({ stoodStill: false, atEnd: false }) },
+      control: { call: async () => ({ url: "https://control.example", ok: world.isOnline, at: "" }) },
     } as unknown as SellerTools;
     const till: Till = {
       name: "fake",
@@ -145,7 +146,7 @@ export class FakeReplica {
         buying: this.buying,
         holding,
         rail,
-        logger: quiet,
+        logger: world.logger,
         metrics,
         till: async () => ({ address: TILL, privateKey: "0x" }),
       },
@@ -225,6 +226,12 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   /** Payments that sellers hold and have not used. */
   readonly held: FakeAuthorization[] = [];
   readonly bought: { payment: FakePayment; order: string; state: Order["state"] }[] = [];
+  /** The money that calls are sold for, of replicas that are made from now on; undefined: any. */
+  sold: { network: string; asset: string } | undefined;
+  /** Of the recovery of replicas that are made from now on. */
+  logger = quiet;
+  /** Do our control calls succeed? */
+  isOnline = true;
   /** What the facilitator does next instead of its work. */
   tillFault: "says nothing" | "settles and says nothing" | "lies" | null = null;
   replicas: FakeReplica[] = [];

@@ -80,7 +80,7 @@ function answersOf(table: OrderTable): string[] {
   return [
     ...orders.map((order) => text([order, table.get(order.id) === order, table.ofKey(order.key) === order])),
     ...payers.map((payer) => text([payer, table.ofPayer(payer)])),
-    text([[...table.countByState()].sort(), [...table.recoveries()].sort(), books]),
+    text([[...table.countByState()].sort(), [...table.repayments()].map(text).sort(), books]),
     ...[[...table.losses()], [...table.owedBySellers()], table.open()].flatMap((list) => [...list].map(text).sort()),
     ...sumsOf(orders).map((name) => text([name, table.sum(name)])),
   ];

@@ -340,6 +340,24 @@ describe("several tills", () => {
     expect(await settlementOf(payment)).toMatchObject({ amountAtomic: 5n });
   });
 
+  test("a settlement that was refused goes to the next one when it is asked again, and the first is asked after it", async () => {
+    const { payload, payment } = await signed(5n);
+    const clash: FacilitatorClient["settle"] = async () => ({
+      ...{ success: false, errorReason: "invalid_transaction_state", transaction: "", network: "eip155:84532" },
+    });
+    const ill = counted("ill", createTill("ill", { ...rig.facilitator, settle: clash }));
+    const here = counted("here", inProcess());
+    const resting = restingFor(1_000);
+    const tills = createTills([ill, here], resting);
+    expect(await tills.settle(payload, terms(5n))).toEqual({ outcome: "refused", reason: "invalid_transaction_state" });
+    expect(here.calls).toEqual([]);
+    expect(await tills.settle(payload, terms(5n))).toMatchObject({ outcome: "sent" });
+    expect([ill.calls, here.calls]).toEqual([["settle"], ["settle"]]);
+    expect(await settlementOf(payment)).toMatchObject({ amountAtomic: 5n });
+    clock.at += 1_001;
+    expect(resting.inOrder([ill, here])).toEqual([ill, here]);
+  });
+
   test("when all are down nobody can be asked, and all are asked again the next time", async () => {
     const { payload } = await signed(5n);
     const both = ["a", "b"].map((name) => counted(name, createHttpTill({ name, url: DOWN })));

@@ -1,9 +1,12 @@
 import { expect, test, vi } from "vitest";
+import { systemClock } from "../../../infra/clock.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
+import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
 import { isClosed, type Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
+import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
 import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
@@ -56,6 +59,42 @@ test("settlements for nothing: of one order three transactions are sent, however
   await world.end();
   expect([...tableOf(world).all()].map(({ state }) => state)).toEqual(["settle_unknown"]);
   expect([...world.table().all()].map(({ state }) => state)).toEqual(["written_off"]);
+});
+
+test("a refusal that is not about the balance: the charge is sent again, and its seller's price is not lost", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  const charge = vi.spyOn(world, "charge");
+  // Two facilitators' own trouble: each answers once with a code of the protocol, and sends nothing.
+  for (const reason of ["invalid_transaction_state", "invalid_network"])
+    charge.mockImplementationOnce(async () => ({ outcome: "refused", reason }));
+  world.chain.mint("0xb", 5n * TOTAL);
+  expect((await bought(world, "0xb"))?.state).toBe("settle_unknown");
+  for (let looks = 0; looks < 5; looks++) await replica.recovery.look();
+  expect([charge.mock.calls.length, [...tableOf(world).countByState()]]).toEqual([3, [["settled", 1]]]);
+  expect(world.chain.balance(TILL)).toBe(TOTAL);
+});
+
+test("a charge that is refused for ever is sent ever more seldom, until the payment has expired", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  const charge = vi.spyOn(world, "charge");
+  charge.mockImplementation(async () => ({ outcome: "refused", reason: "invalid_transaction_state" }));
+  world.chain.mint("0xb", 5n * TOTAL);
+  const order = (await bought(world, "0xb"))!;
+  let elapsedMs = 0;
+  const real = systemClock.monotonic();
+  const monotonic = vi.spyOn(systemClock, "monotonic").mockImplementation(() => real + elapsedMs);
+  const attempts: number[] = [];
+  for (; order.state !== "written_off" && elapsedMs < 600_000; elapsedMs += 1_000) {
+    const { length } = charge.mock.calls;
+    await replica.recovery.turn();
+    if (charge.mock.calls.length > length) attempts.push(elapsedMs / 1_000);
+    world.chain.pass(1);
+  }
+  monotonic.mockRestore();
+  // After 5 s, doubled by each refusal. The payment is valid for 240 s.
+  expect([attempts, order.state]).toEqual([[0, 10, 30, 70, 150], "written_off"]);
 });
 
 test("settlements for nothing: a wallet that had so many transactions wasted gets no order for the rest of the day", async () => {
@@ -352,4 +391,152 @@ test("refunds that a buyer provokes again and again count as transactions for no
     for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
   }
   expect([...tableOf(world).countByState()]).toEqual([["refunded", 2]]);
+});
+
+test("a thief owes its loss while the buyer's refund is open too, and may send it back then", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  const payment = world.pay("0xb", "thief", PRICE);
+  const order = (await world.post(replica, payment))!;
+  await replica.recovery.look();
+  const table = tableOf(world);
+  const caps = new Caps(table, { ...ORDER_CAPS, lossPerDay: PRICE }, () => DAY);
+  const seen = () => ({
+    state: order.state,
+    owes: table.isOwedBy("0xthief"),
+    lost: table.sum(SUM.lost(DAY, "payTo 0xthief")),
+    losses: [...table.losses()].map(({ fault }) => fault),
+    isRefused: caps.refusalOfSeller({ ...order.legs[0]!, micro: PRICE }) !== null,
+  });
+  const owing = { owes: true, lost: PRICE, losses: ["seller"], isRefused: true };
+  expect(seen()).toEqual({ state: "released", ...owing });
+  // The buyer submits its payment itself, and our refund of it does not come through.
+  world.payBack = async () => ({ outcome: "unknown", says: "timeout" });
+  world.chain.submit(payment.auth);
+  world.chain.pass(301);
+  await replica.recovery.look();
+  expect(seen()).toEqual({ state: "refund_due", ...owing });
+  await replica.recovery.look();
+  expect(seen()).toEqual({ state: "refund_intent", ...owing });
+  expect(booksOf(table.all())[0]!.owed.map(({ what, who }) => `${what} ${who}`)).toEqual([
+    "refund 0xb",
+    "loss 0xthief",
+  ]);
+  world.chain.transfer("0xthief", FLOAT, PRICE);
+  await replica.recovery.recoverLosses();
+  expect(seen()).toMatchObject({ state: "refund_intent", owes: false, lost: 0n, losses: [], isRefused: false });
+});
+
+test("losses sent back in one transaction: each Transfer of it makes good one loss, and the books agree", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  const prices = [PRICE, PRICE, PRICE / 2n, PRICE];
+  const stolen = await Promise.all(prices.map((price) => world.post(replica, world.pay("0xb", "thief", price))));
+  await replica.recovery.look();
+  expect(stolen.map((order) => order!.legs[0]!.fate)).toEqual(Array(4).fill("paid"));
+  // One transaction of a wallet that sends several at once: two losses of one price, and a smaller one.
+  for (const price of [PRICE, PRICE, PRICE / 2n]) world.chain.transfer("0xthief", FLOAT, price);
+  const sent = world.chain.moved.slice(-3);
+  for (const one of sent) one.tx = sent[0]!.tx;
+  for (let rounds = 0; rounds < 4; rounds++) await replica.recovery.recoverLosses();
+  const recovered = () => stolen.map((order) => order!.legs[0]!.recoveredAmount);
+  expect(recovered().filter((amount) => amount === "0.100000")).toHaveLength(2);
+  expect([recovered()[2], recovered().filter((amount) => amount === null).length]).toEqual(["0.050000", 1]);
+  const [books] = booksOf(tableOf(world).all());
+  expect(await findDifferences(books!.movements, world.chain.rail())).toEqual([]);
+  expect(FLOAT_HAS + books!.accounts.get("float")!).toBe(world.chain.balance(FLOAT));
+  // The last loss is still owed, and no Transfer that was counted makes it good.
+  expect(tableOf(world).isOwedBy("0xthief")).toBe(true);
+  world.chain.transfer("0xthief", FLOAT, PRICE);
+  await replica.recovery.recoverLosses();
+  expect(tableOf(world).isOwedBy("0xthief")).toBe(false);
+});
+
+test.each([
+  ["our uplink is down", false, "ours"],
+  ["our uplink is up", true, "seller"],
+] as const)("a seller settles, and its answer comes to nobody; %s", async (_, isOnline, fault) => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  const sell = world.sell.bind(world);
+  world.sell = async (request) => {
+    await sell(request);
+    world.isOnline = isOnline;
+    return { outcome: "transport", says: "reset", totalMs: 5, sent: true };
+  };
+  const order = (await bought(world, "0xb"))!;
+  expect(order).toMatchObject({ state: "released", legs: [{ checked: { pass: false, fault } }] });
+  await replica.recovery.look();
+  const { payTo, fate } = order.legs[0]!;
+  const lost = [`payTo ${payTo}`, "payer 0xb"].map((who) => tableOf(world).sum(SUM.lost(DAY, who)));
+  expect([fate, [...tableOf(world).losses()].map((one) => one.fault), ...lost]).toEqual([
+    ...["paid", [fault]],
+    ...(fault === "ours" ? [0n, 0n] : [PRICE, 0n]),
+  ]);
+  expect(tableOf(world).sum(SUM.lostInAll(DAY))).toBe(fault === "ours" ? PRICE : 0n);
+  // Our outage is over: an honest seller is bought from again at once.
+  Object.assign(world, { sell, isOnline: true });
+  expect((await bought(world, "0xb"))?.state ?? null).toBe(fault === "ours" ? "settled" : null);
+});
+
+test("orders of another network are left as they are, in no sum, until calls are sold for its money again", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, lossPerDay: 10n * PRICE });
+  const [before] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 10n * TOTAL);
+  expect((await bought(world, "0xb"))?.state).toBe("settled");
+  // A refund that is due, a charge that is not known yet, and a loss that its seller sends back later.
+  const stolen = world.pay("0xb", "thief", PRICE);
+  await world.post(before, stolen);
+  world.tillFault = "settles and says nothing";
+  before.rail.settlementOf = async () => Promise.reject(new ChainDown("down"));
+  await bought(world, "0xb", SHOPS[1]);
+  world.chain.submit(stolen.auth);
+  world.chain.pass(700);
+  world.chain.transfer("0xthief", FLOAT, PRICE);
+  const states = () => [...world.table().all()].map(({ state, legs }) => [state, legs[0]!.fate]);
+  const left = states();
+  expect(left.map(([state]) => state)).toEqual(["settled", "released", "settle_unknown"]);
+
+  // Calls are sold on another chain now, where nothing of this has happened.
+  world.sold = { network: "eip155:8453", asset: ASSET };
+  const warn = vi.fn();
+  world.logger = { warn, error() {} };
+  world.log.now += STALE_MS;
+  const payBack = vi.spyOn(world, "payBack");
+  const { length } = world.log.all();
+  const other = world.replica();
+  const asked = [vi.spyOn(other.rail, "settlementOf"), vi.spyOn(other.rail, "transfers")];
+  for (let looks = 0; looks < 3; looks++) await other.recovery.look();
+  await other.recovery.recoverLosses();
+  expect([world.log.all().length, payBack.mock.calls, ...asked.map((one) => one.mock.calls)]).toEqual([
+    ...[length, [], [], []],
+  ]);
+  expect(states()).toEqual(left);
+  expect(warn.mock.calls).toEqual([[{ orders: 3 }, expect.stringContaining("sell.network")]]);
+  const { table } = other.buying.orders;
+  const names = [SUM.fees("0xb"), SUM.due("0xb"), SUM.openInAll, SUM.lost(DAY, "payTo 0xthief")];
+  expect(names.map((name) => table.sum(name))).toEqual([0n, 0n, 0n, 0n]);
+  expect([table.isOwedBy("0xthief"), tableOf(world).isOwedBy("0xthief")]).toEqual([false, true]);
+  expect(names.every((name) => tableOf(world).sum(name) > 0n)).toBe(true);
+
+  // What the other process kept of them is whole.
+  const restored = new OrderTable(undefined, { network: NETWORK, asset: ASSET.toUpperCase().replace("0X", "0x") });
+  for (const value of [...table.kept()]) restored.restore(structuredClone(value));
+  expect([restored.open().length, restored.countLeftOut(), [...restored.owedBySellers()].length]).toEqual([3, 0, 1]);
+  world.sold = { network: NETWORK, asset: ASSET };
+  const ended = await world.end();
+  world.log.now += STALE_MS;
+  await world.replica().recovery.recoverLosses();
+  expect([[...ended.countByState()].sort(), world.table().isOwedBy("0xthief")]).toEqual([
+    ...[
+      [
+        ["refunded", 1],
+        ["settled", 2],
+      ],
+      false,
+    ],
+  ]);
 });

@@ -6,7 +6,7 @@ import { Recovery, type RecoveryDeps, startRecovery } from "../../../pipelines/o
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 
 const quiet = { warn() {}, error() {} };
-const metrics = { count() {} };
+const metrics = { count() {}, gauge() {} };
 const head = async () => ({ number: 1, time: 100 });
 
 test("a payment whose cancellation takes long keeps no order from being brought on, and a stop waits for it", async () => {
@@ -15,7 +15,7 @@ test("a payment whose cancellation takes long keeps no order from being brought 
   const begun: (() => void)[] = [];
   const buying = {
     orders: {
-      ...{ replica: "r0", catchUp: async () => {}, staleMs: 0, table: { open: () => orders, owing: () => [] } },
+      ...{ replica: "r0", catchUp: async () => {}, staleMs: 0, table: { open: () => orders, countLeftOut: () => 0 } },
       step: async ({ id }: Order) => void brought.push(id),
     },
     isActing: () => false,

@@ -1,4 +1,8 @@
 import { randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Hex } from "viem";
+import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { createAuthorizations } from "../../../infra/rails/authorization.ts";
@@ -350,5 +354,46 @@ test("each cancellation is a transaction of ours: a wallet has so many, and then
     expect(other.sales.buying.cancelling.mayCancel("0xother")).toBe(true);
   } finally {
     await other.close();
+  }
+});
+
+/** An outside signer of one wallet: it signs transfers, and refuses to sign cancellations. */
+async function signerOfTransfers({ privateKey }: Wallet) {
+  const account = privateKeyToAccount(privateKey as Hex);
+  const refused: string[] = [];
+  const server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const { id, params } = JSON.parse(Buffer.concat(chunks).toString()) as { id: number; params: [string, string] };
+    const data = JSON.parse(params[1]) as { primaryType: string };
+    const isTransfer = data.primaryType === "TransferWithAuthorization";
+    if (!isTransfer) refused.push(data.primaryType);
+    const answer = isTransfer
+      ? { result: await account.signTypedData(data as never) }
+      : { error: { code: 4001, message: "not allowed" } };
+    response.setHeader("content-type", "application/json");
+    response.end(JSON.stringify({ jsonrpc: "2.0", id, ...answer }));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, refused, close: () => server.close() };
+}
+
+test("a signer that does not sign the cancellation: nobody else is paid, and the buyer is told that the seller failed", async () => {
+  const signer = await signerOfTransfers(float);
+  const { address } = float;
+  const specs = [specOf("regulars-only", "0.010000", "A"), specOf("honest-v2", "0.010000", "B")];
+  const other = await sellingOver(world, specs, {
+    money: () => ({ float: () => Promise.resolve({ address, signer: signer.url }), lookMs: 3_600_000 }),
+  });
+  try {
+    const buyer = await officialBuyer(world);
+    const answer = await buyer.fetch(other.url + EXECUTE, asking({ need: "sum" }));
+    expect([answer.status, await answer.json()]).toMatchObject([502, { type: "/docs/api#seller-failed" }]);
+    expect(signer.refused).toContain("CancelAuthorization");
+    const [order] = other.sales.buying.orders.table.ofPayer(buyer.address);
+    expect(order).toMatchObject({ state: "released", charged: null, legs: [{ fate: "unknown" }] });
+  } finally {
+    await other.close();
+    signer.close();
   }
 });
