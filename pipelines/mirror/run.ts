@@ -188,7 +188,10 @@ export class MirrorRun {
     const copy = { source, exposed, tiles, counts: this.#counts, parts: this.#partFolder, width };
     await copyTree({ ...copy, onProgress: reportProgress }, walk, head);
     this.#missingObjects.forgetOldTables(walk.newest.index?.table);
-    await this.#collect([...this.#missingObjects.earlierObjects, ...walk.wantedObjects]);
+    const [earlier, wanted] = [this.#missingObjects.earlierObjects, walk.wantedObjects];
+    // Of two objects with one key the first decides. A verifying run has read all leaves, so their order decides there:
+    // a leaf that names an earlier leaf's key with another hash must not delete that leaf's object.
+    await this.#collect(this.verifiesAll ? [...wanted, ...earlier] : [...earlier, ...wanted]);
     return walk.newest;
   }
 
