@@ -58,7 +58,13 @@ export class ArchiveAudit {
   /** Adds a line of the evidence file that leaf `index` names. */
   addLine({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_BY_TOPIC[line.topic] : undefined;
-    if (subject) this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
+    if (!subject) return;
+    try {
+      this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+      this.rows.addProblem({ key: `leaf ${index}`, expected: "probes of known types of members", got: error.message });
+    }
   }
 
   /** Notes that an evidence file of this day could not be read, so it is unknown which probes the archive must have. */
@@ -187,7 +193,7 @@ function lineOf(
   const value = parseJson(line) as Record<string, unknown> | undefined;
   if (subject === "liveness_probes" || subject === "mcp_probes") {
     if (!value || String(value.observed_at).slice(0, 10) !== day) return null;
-    const item = archivedRowText(value);
+    const item = archivedRowText(value, line);
     return item === null ? null : { item, order: `${value.capability_id} ${value.record_id}` };
   }
   const leaf = value as GradeLeaf | undefined;
@@ -237,20 +243,30 @@ interface Terms {
   offers?: { network: string; asset: string | null; payable: boolean }[];
 }
 
+/** An amount of money as an archive's line has it (records.md, Archive rows). */
+const AMOUNT = /^\d{1,12}\.\d{6}$/;
+
 /**
  * Returns the members of an archive's line as one text, for comparison. The amount is converted to a number, as it is
  * in the evidence.
- * @returns null when the line is not one of the archive
+ * @returns null when the line is not one of the archive: it is not in RFC 8785 form, of which all readers of JSON read
+ * the same members, or its amount has another form
  */
-function archivedRowText({ amount, ...row }: Record<string, unknown>): string | null {
+function archivedRowText(parsedLine: Record<string, unknown>, line: Buffer): string | null {
+  const { amount, ...row } = parsedLine;
+  const isAmount = amount === null || (typeof amount === "string" && AMOUNT.test(amount));
   try {
-    return canonicalText({ ...row, amount: amount === null ? null : Number(String(amount).replace(".", "")) / 1e6 });
+    if (!isAmount || canonicalText(parsedLine) !== line.toString("utf8")) return null;
+    return canonicalText({ ...row, amount: amount === null ? null : Number(amount.replace(".", "")) / 1e6 });
   } catch {
     return null;
   }
 }
 
-/** Makes from the evidence's line of a probe the text that {@link archivedRowText} makes of the archive's line. */
+/**
+ * Makes from the evidence's line of a probe the text that {@link archivedRowText} makes of the archive's line.
+ * @throws TypeError when members have other types than a probe's, or a text has a lone surrogate
+ */
 function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;

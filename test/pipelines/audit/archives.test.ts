@@ -253,7 +253,7 @@ describe("a publisher who lies", () => {
   });
 });
 
-describe("rows whose hashes have one sum", () => {
+describe("rows of a small record", () => {
   const cap = capOf(specOf("a0"));
   /** One row of the archive, and the line of the evidence that it was made from. */
   const archived = (n: number, more: object = {}) => ({
@@ -269,26 +269,31 @@ describe("rows whose hashes have one sum", () => {
   });
   const textOf = (lines: readonly object[]) => lines.map((line) => `${canonicalText(line)}\n`).join("");
 
-  async function checkedRows(rows: readonly object[]): Promise<Finding> {
+  /** Findings on rows that were filed, and on what was observed. */
+  async function findingsOf(filed: string, evidence: string): Promise<{ files: Finding; rows: Finding }> {
     const record = await PublicRecord.open();
     try {
       await publishKeys(record);
-      const text = textOf(rows.map((_, n) => observed(n)));
-      const [packed, unpacked_sha256, bucket] = [compress(Buffer.from(text)), sha256hex(text), bucketOf(cap)];
+      const [packed, unpacked_sha256] = [compress(Buffer.from(evidence)), sha256hex(evidence)];
+      const [bucket, rows] = [bucketOf(cap), evidence.split("\n").length - 1];
       const key = evidenceKey(D1, bucket, unpacked_sha256);
       await record.store.create(key, packed);
       await record.publish([
         {
           ...{ kind: "evidence", day: D1, freeze: 0, part: 1, parts: 1, holds: "rows", bucket, below: null, key },
-          ...{ rows: rows.length, positions: { "observations.free": rows.length }, bytes: packed.length },
-          ...{ sha256: sha256hex(packed), unpacked_sha256, unpacked_bytes: text.length },
+          ...{ rows, positions: { "observations.free": rows }, bytes: packed.length },
+          ...{ sha256: sha256hex(packed), unpacked_sha256, unpacked_bytes: evidence.length },
         },
       ]);
-      const files = archiveDay(record.keys.cards, D1, textOf(rows));
-      for (const file of files) await record.store.create(file.key, file.packed);
+      const files = archiveDay(record.keys.cards, D1, filed);
+      for (const { key, packed, draft } of files) {
+        await record.store.create(key, packed);
+        await record.store.create(archiveManifestKey(draft.manifest.id), canonicalBytes(draft.manifest));
+      }
       await record.publish(...files.map(({ draft }) => [draft]));
       const { findings } = await auditOf(new DirectorySource(join(record.dir, "public")));
-      return findings.find(({ check }) => check === "archive rows against evidence and log")!;
+      const findingOf = (name: string) => findings.find(({ check }) => check === name)!;
+      return { files: findingOf("archive files"), rows: findingOf("archive rows against evidence and log") };
     } finally {
       await record.close();
     }
@@ -297,17 +302,42 @@ describe("rows whose hashes have one sum", () => {
   /** Found by Wagner's generalised birthday, with 9,000 variants of each of 16 rows, in a second. */
   const FOUND = [7879, 377, 5681, 7174, 61, 4625, 6839, 551, 1746, 7083, 6666, 1726, 8916, 6606, 8169, 931];
   const honest = FOUND.map((_, n) => archived(n));
+  const evidence = textOf(FOUND.map((_, n) => observed(n)));
   const forged = FOUND.map((x, n) => archived(n, { state: "free", x }));
 
   test("rows that were observed are found right", async () => {
-    expect(await checkedRows(honest)).toMatchObject({ result: "ok", checked: 4 });
+    const { files, rows } = await findingsOf(textOf(honest), evidence);
+    expect([files, rows]).toMatchObject([
+      { result: "ok", checked: 4 },
+      { result: "ok", checked: 4 },
+    ]);
   });
 
   test("rows of another state are found out, although 64 bits of the sum of their sha256 are those of the true ones", async () => {
     const sumOf = (rows: readonly object[]) =>
       rows.reduce((sum, row) => sum + BigInt(`0x${sha256hex(canonicalText(row))}`), 0n) & ((1n << 64n) - 1n);
     expect(sumOf(forged)).toBe(sumOf(honest));
-    const { result, problems } = await checkedRows(forged);
+    const { result, problems } = (await findingsOf(textOf(forged), evidence)).rows;
     expect([result, problems.map(({ key }) => key)]).toEqual(["broken", [`archive of liveness_probes of ${D1}`]]);
+  });
+
+  test.each<[string, string]>([
+    ["a member twice, of which some readers take the first", '"state":"free","state":"asked"'],
+    ["an amount that is the same number only without its dot", '"amount":"1000.0"'],
+    ["a space", '"state": "asked"'],
+  ])("a line with %s is none of the archive", async (_, text) => {
+    const name = text.slice(0, text.indexOf(":"));
+    const filed = canonicalText(archived(0, { amount: "0.010000" })).replace(new RegExp(`${name}:"[^"]*"`), text);
+    const { files } = await findingsOf(`${filed}\n`, textOf([{ ...observed(0), price: 0.01 }]));
+    expect(files.problems.map(({ expected }) => expected)).toEqual([`lines of liveness_probes of ${D1}, ascending`]);
+  });
+
+  test.each<[string, object, string]>([
+    ["no text", {}, "\\ud800"],
+    ["terms of other types", { terms: { offers: 5 } }, "rec_00"],
+  ])("an observation with %s does not end the audit", async (_, more, id) => {
+    const line = textOf([{ ...observed(0), ...more }]).replace("rec_00", id);
+    const { rows } = await findingsOf(textOf([archived(0)]), line);
+    expect([rows.result, rows.problems.length > 0]).toEqual(["broken", true]);
   });
 });
