@@ -1,4 +1,5 @@
-import { canonicalText, sha256 } from "../../infra/canonical.ts";
+import { createHmac, randomBytes } from "node:crypto";
+import { canonicalText } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
@@ -45,6 +46,8 @@ export class ArchiveAudit {
   /** Keys ({@link subjectDayKey}) of each subject and day for which an archive or evidence file could not be read. */
   readonly #unreadSubjectDays = new Set<string>();
   #hasHoles = false;
+  /** Key of the sums by which rows are compared ({@link Multiset}). */
+  readonly #key = randomBytes(32);
 
   /** @param fold state of the archive after this leaf @param jwks keys that are valid at the leaf's position */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
@@ -55,7 +58,13 @@ export class ArchiveAudit {
   /** Adds a line of the evidence file that leaf `index` names. */
   addLine({ day, index }: Pick<EvidenceLeaf, "day" | "index">, line: EvidenceLine): void {
     const subject = "obs_id" in line && line.kind === 0 ? SUBJECT_BY_TOPIC[line.topic] : undefined;
-    if (subject) this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
+    if (!subject) return;
+    try {
+      this.#addRequired(subject, day, index, observedRowText(line as SampleLine, subject === "mcp_probes"));
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+      this.rows.addProblem({ key: `leaf ${index}`, expected: "probes of known types of members", got: error.message });
+    }
   }
 
   /** Notes that an evidence file of this day could not be read, so it is unknown which probes the archive must have. */
@@ -72,7 +81,7 @@ export class ArchiveAudit {
 
   #addRequired(subject: ArchiveSubject, day: string, leafIndex: number, item: Buffer | string): void {
     const name = subjectDayKey(subject, day);
-    const required = this.#required.get(name) ?? { items: new Multiset(), lastIndex: -1 };
+    const required = this.#required.get(name) ?? { items: new Multiset(this.#key), lastIndex: -1 };
     required.items.add(item);
     required.lastIndex = Math.max(required.lastIndex, leafIndex);
     this.#required.set(name, required);
@@ -101,7 +110,7 @@ export class ArchiveAudit {
     const { subject, id } = leaf.manifest;
     const day = dayOfManifest(leaf.manifest);
     const file = archiveFileOf(leaf);
-    const items = new Multiset();
+    const items = new Multiset(this.#key);
     let wrongLine: string | null = null;
     let previousOrder = "";
     const name = subjectDayKey(subject, day);
@@ -118,7 +127,7 @@ export class ArchiveAudit {
     if (wrongLine !== null) throw new Unproven(file.key, `lines of ${subject} of ${day}, ascending`, wrongLine);
     if (!wasUnread) this.#unreadSubjectDays.delete(name);
     if (fold.superseded.has(id)) return;
-    const filedItems = this.#filed.get(name) ?? new Multiset();
+    const filedItems = this.#filed.get(name) ?? new Multiset(this.#key);
     filedItems.addAll(items);
     this.#filed.set(name, filedItems);
   }
@@ -144,20 +153,24 @@ export class ArchiveAudit {
   #checkRows(fold: ArchiveFold): void {
     for (const subject of ARCHIVE_SUBJECTS) {
       for (const name of new Set([...this.#filed.keys(), ...this.#unreadSubjectDays])) {
-        const filedItems = this.#filed.get(name) ?? new Multiset();
+        const filedItems = this.#filed.get(name) ?? new Multiset(this.#key);
         if (!name.startsWith(`${subject} `)) continue;
         const day = name.slice(subject.length + 1);
         if (this.#hasHoles || this.#unreadSubjectDays.has(name)) {
           this.rows.countNotRun("what they are held against could not be read whole");
           continue;
         }
-        const { items, lastIndex } = this.#required.get(name) ?? { items: new Multiset(), lastIndex: -1 };
+        const { items, lastIndex } = this.#required.get(name) ?? { items: new Multiset(this.#key), lastIndex: -1 };
         const newestFileIndex = Math.max(...fold.currentFilesOf(subject, day).map(({ index }) => index));
-        if (`${items}` === `${filedItems}`) this.rows.countOk();
+        if (items.equals(filedItems)) this.rows.countOk();
         else if (lastIndex > newestFileIndex)
           this.rows.countOpen(`what came late for ${subject} of ${day} is not filed yet`);
         else
-          this.rows.addProblem({ key: `archive of ${subject} of ${day}`, expected: `${items}`, got: `${filedItems}` });
+          this.rows.addProblem({
+            key: `archive of ${subject} of ${day}`,
+            expected: `the ${items.count} rows of evidence and log`,
+            got: `${filedItems.count} rows that are not those`,
+          });
       }
     }
   }
@@ -180,7 +193,7 @@ function lineOf(
   const value = parseJson(line) as Record<string, unknown> | undefined;
   if (subject === "liveness_probes" || subject === "mcp_probes") {
     if (!value || String(value.observed_at).slice(0, 10) !== day) return null;
-    const item = archivedRowText(value);
+    const item = archivedRowText(value, line);
     return item === null ? null : { item, order: `${value.capability_id} ${value.record_id}` };
   }
   const leaf = value as GradeLeaf | undefined;
@@ -230,20 +243,30 @@ interface Terms {
   offers?: { network: string; asset: string | null; payable: boolean }[];
 }
 
+/** An amount of money as an archive's line has it (records.md, Archive rows). */
+const AMOUNT = /^\d{1,12}\.\d{6}$/;
+
 /**
  * Returns the members of an archive's line as one text, for comparison. The amount is converted to a number, as it is
  * in the evidence.
- * @returns null when the line is not one of the archive
+ * @returns null when the line is not one of the archive: it is not in RFC 8785 form, of which all readers of JSON read
+ * the same members, or its amount has another form
  */
-function archivedRowText({ amount, ...row }: Record<string, unknown>): string | null {
+function archivedRowText(parsedLine: Record<string, unknown>, line: Buffer): string | null {
+  const { amount, ...row } = parsedLine;
+  const isAmount = amount === null || (typeof amount === "string" && AMOUNT.test(amount));
   try {
-    return canonicalText({ ...row, amount: amount === null ? null : Number(String(amount).replace(".", "")) / 1e6 });
+    if (!isAmount || canonicalText(parsedLine) !== line.toString("utf8")) return null;
+    return canonicalText({ ...row, amount: amount === null ? null : Number(amount.replace(".", "")) / 1e6 });
   } catch {
     return null;
   }
 }
 
-/** Makes from the evidence's line of a probe the text that {@link archivedRowText} makes of the archive's line. */
+/**
+ * Makes from the evidence's line of a probe the text that {@link archivedRowText} makes of the archive's line.
+ * @throws TypeError when members have other types than a probe's, or a text has a lone surrogate
+ */
 function observedRowText(line: SampleLine, isTool: boolean): string {
   const { status, terms, initialize_ms, tool, tool_present } = line as SampleLine & Record<string, unknown>;
   const { sha256 = null, protocols = [], offers = [] } = (terms ?? {}) as Terms;
@@ -262,17 +285,24 @@ function observedRowText(line: SampleLine, isTool: boolean): string {
 const MODULUS = 1n << 256n;
 
 /**
- * Compares multisets of items without keeping the items: it counts them and adds up their hashes. Multisets with
- * equal count and sum have equal items, in any order: to forge one, an attacker would have to find items whose hashes
- * have a given sum.
+ * Compares multisets of items without keeping the items: counts them, and adds up their HMAC-SHA256 (RFC 2104) modulo
+ * 2^256 under a key that is drawn for this audit. Equal multisets have equal count and sum, in any order. Different
+ * ones of fewer than 2^53 items have an equal sum with a probability of at most 2^-203, if HMAC-SHA256 is a
+ * pseudorandom function: whatever the other items add up to, at most 2^53 values of an item that one of them has more
+ * often fit. Who publishes the items does not know the key, and so cannot search for items that add up to a given sum,
+ * as Wagner's generalised birthday algorithm (CRYPTO 2002) finds them for plain sums of 256 bits in about 2^32 steps.
  */
 class Multiset {
   count = 0;
   #sum = 0n;
 
+  /** @param key 32 random bytes, the same for all multisets that are compared, and not shown to anybody */
+  constructor(private readonly key: Uint8Array) {}
+
   add(item: Uint8Array | string): void {
     this.count++;
-    this.#sum = (this.#sum + BigInt(`0x${sha256(item).toString("hex")}`)) % MODULUS;
+    const hash = createHmac("sha256", this.key).update(item).digest("hex");
+    this.#sum = (this.#sum + BigInt(`0x${hash}`)) % MODULUS;
   }
 
   /** Adds all items of another multiset. */
@@ -281,7 +311,7 @@ class Multiset {
     this.#sum = (this.#sum + other.#sum) % MODULUS;
   }
 
-  toString(): string {
-    return `${this.count} with hashes that add up to ${this.#sum.toString(16).padStart(64, "0").slice(-16)}`;
+  equals(other: Multiset): boolean {
+    return this.count === other.count && this.#sum === other.#sum;
   }
 }

@@ -3,10 +3,10 @@ import type { Clock } from "../../infra/clock.ts";
 import { forEachConcurrent } from "../../infra/concurrency.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
-import { SourceDown, Unproven } from "../published/errors.ts";
+import { SourceDown } from "../published/errors.ts";
 import { archiveFileOf, evidenceFileOf, type NamedCall } from "../published/files.ts";
 import { ShardLine } from "../published/index-lines.ts";
-import { callKey, shardKey } from "../published/objects.ts";
+import { callKey, kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf } from "../record/leaf.ts";
 import type { NamedObjectCopier } from "./objects.ts";
 import type { Missing, MissingList, NewestLeaves } from "./state.ts";
@@ -27,8 +27,21 @@ export type WantedObject = z.infer<typeof Wanted>;
 
 /** Most missing objects that are remembered. A source that lacks more is useless. */
 const MAX_MISSING = 100_000;
-/** After this many objects in a row for which the source did not answer, a run requests no further object. */
+/**
+ * After this many objects in a row for which the source did not answer, a run requests no further object. Of the
+ * others it adopts those in the mirror that match.
+ */
 const MAX_UNANSWERED = 5;
+
+/** The kind of key that an object of each sort has. */
+const KIND_OF: Record<WantedObject["what"], ObjectKind> = {
+  index: "indexList",
+  table: "indexTable",
+  shard: "indexShard",
+  evidence: "evidence",
+  archive: "archiveFile",
+  call: "call",
+};
 
 const keyOfWanted = (wanted: WantedObject): string | null => {
   switch (wanted.what) {
@@ -56,14 +69,17 @@ export class MissingObjects {
   readonly #missing = new Map<string, Missing>();
   readonly #triedKeys = new Set<string>();
   #unansweredInRow = 0;
+  /** Adopts what is in the mirror, and requests nothing. */
+  readonly #storedObjects: NamedObjectCopier;
 
   constructor(
-    private readonly namedObjects: NamedObjectCopier,
+    private readonly sourceObjects: NamedObjectCopier,
     earlierList: MissingList,
     private readonly clock: Clock,
     /** True: an object in the mirror that does not match is deleted if the source has no matching one. */
     private readonly deletesUnproven = false,
   ) {
+    this.#storedObjects = sourceObjects.withoutSource("no answer for others: not asked for");
     for (const one of earlierList.items) this.#missing.set(one.key, one);
   }
 
@@ -74,6 +90,14 @@ export class MissingObjects {
 
   get missing(): Missing[] {
     return [...this.#missing.values()];
+  }
+
+  get #isSourceSilent(): boolean {
+    return this.#unansweredInRow >= MAX_UNANSWERED;
+  }
+
+  get #copier(): NamedObjectCopier {
+    return this.#isSourceSilent ? this.#storedObjects : this.sourceObjects;
   }
 
   /** Whether no list, shard or Parquet file of an index is missing. */
@@ -104,8 +128,7 @@ export class MissingObjects {
     const [indexes, others] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
     await forEachConcurrent(indexes, width, (one) =>
       this.#fetchOne(one, async () => {
-        for (const line of await this.namedObjects.copyIndexList(one.leaf, one.jwks))
-          shards.push({ what: "shard", line });
+        for (const line of await this.#copier.copyIndexList(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
     );
     const calls: WantedObject[] = [];
@@ -125,21 +148,21 @@ export class MissingObjects {
   async #fetch(one: WantedObject): Promise<NamedCall[]> {
     switch (one.what) {
       case "index":
-        await this.namedObjects.copyIndexList(one.leaf, one.jwks);
+        await this.#copier.copyIndexList(one.leaf, one.jwks);
         return [];
       case "table":
-        await this.namedObjects.copyTable(one.leaf);
+        await this.#copier.copyTable(one.leaf);
         return [];
       case "shard":
-        await this.namedObjects.copyShard(one.line);
+        await this.#copier.copyShard(one.line);
         return [];
       case "evidence":
-        return this.namedObjects.copyEvidence(evidenceFileOf(one.leaf)!);
+        return this.#copier.copyEvidence(evidenceFileOf(one.leaf)!);
       case "archive":
-        await this.namedObjects.copyArchive(one.leaf);
+        await this.#copier.copyArchive(one.leaf);
         return [];
       case "call":
-        await this.namedObjects.copyCall(one.call);
+        await this.#copier.copyCall(one.call);
         return [];
     }
   }
@@ -149,14 +172,14 @@ export class MissingObjects {
     if (key === null || this.#triedKeys.has(key)) return;
     this.#triedKeys.add(key);
     try {
-      if (this.#unansweredInRow >= MAX_UNANSWERED)
-        throw new Unproven(key, "an object", "no answer for others: not asked for");
       await fetch();
       this.#missing.delete(key);
-      this.#unansweredInRow = 0;
+      if (!this.#isSourceSilent) this.#unansweredInRow = 0;
     } catch (error) {
       const reason = reasonOf(error);
-      if (reason && this.deletesUnproven) await this.namedObjects.withdraw(key);
+      // A leaf may name any key. One that is not of the leaf's kind is the key of something else, which stays.
+      if (reason && this.deletesUnproven && kindOfKey(key) === KIND_OF[object.what])
+        await this.sourceObjects.withdraw(key);
       if (!reason || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
       this.#unansweredInRow = error instanceof SourceDown ? this.#unansweredInRow + 1 : this.#unansweredInRow;
       const { since = this.clock.now().toISOString(), tries = 0 } = this.#missing.get(key) ?? {};

@@ -1,6 +1,6 @@
 import { canonicalBytes, sha256hex } from "../../infra/canonical.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
-import { parseJson, Unproven } from "../published/errors.ts";
+import { parseJson, SourceDown, Unproven } from "../published/errors.ts";
 import {
   archiveFileOf,
   checkCallBytes,
@@ -30,6 +30,13 @@ export class NamedObjectCopier {
     private readonly counts: CopyCounts,
     private readonly partFolder: PartFolder | null = null,
   ) {}
+
+  /** Returns a copier that only adopts objects in the mirror; for others it throws SourceDown with this reason. */
+  withoutSource(reason: string): NamedObjectCopier {
+    const { name } = this.source;
+    const get = async (key: string) => Promise.reject(new SourceDown(name, key, reason));
+    return new NamedObjectCopier({ name, get, close: async () => undefined }, this.exposed, this.counts);
+  }
 
   /** Copies the next keys document. @throws Unproven when it does not continue the chain */
   async copyKeys(leaf: KeysLeaf, previousChain: KeyChain | null): Promise<KeyChain> {

@@ -3,7 +3,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { bulkOf, objectsBelow, type Store } from "../../infra/store/store.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
-import { swapPublic } from "../4-publish/writes.ts";
+import { collectPartials, swapPublic } from "../4-publish/writes.ts";
 import { CardSignatures } from "../published/keys.ts";
 import { CHECKPOINT, HINT_INDEX, HINT_KEYS, INDEX_TABLES } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
@@ -27,6 +27,8 @@ import {
 import { LeafWalk } from "./walk.ts";
 
 const DEFAULT_WIDTH = 16;
+/** Pause between two searches for partial tiles that may be deleted. A search lists all tiles. */
+const COLLECT_EVERY_MS = 24 * 3_600_000;
 
 export interface MirrorOptions {
   source: Source;
@@ -160,6 +162,7 @@ export class MirrorRun {
     await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.#deleteOldTables(index);
     await this.state.clearPending();
+    await this.#deleteOldPartials();
     await this.#partFolder?.collectGarbage();
     return this.#summary(this.verifiesAll ? "verified" : "synced", head, proven.head);
   }
@@ -188,7 +191,10 @@ export class MirrorRun {
     const copy = { source, exposed, tiles, counts: this.#counts, parts: this.#partFolder, width };
     await copyTree({ ...copy, onProgress: reportProgress }, walk, head);
     this.#missingObjects.forgetOldTables(walk.newest.index?.table);
-    await this.#collect([...this.#missingObjects.earlierObjects, ...walk.wantedObjects]);
+    const [earlier, wanted] = [this.#missingObjects.earlierObjects, walk.wantedObjects];
+    // Of two objects with one key the first decides. A verifying run has read all leaves, so their order decides there:
+    // a leaf that names an earlier leaf's key with another hash must not delete that leaf's object.
+    await this.#collect(this.verifiesAll ? [...wanted, ...earlier] : [...earlier, ...wanted]);
     return walk.newest;
   }
 
@@ -199,6 +205,18 @@ export class MirrorRun {
       const size = Number(/(\d+)\.[0-9a-f]+\.parquet$/.exec(key)?.[1]);
       if (index && size < index.tree_size) await publicStore.delete(key);
     }
+  }
+
+  /**
+   * Deletes the partial tiles and bundles of older tree heads once a day, as the publisher does: each run that copies
+   * leaves writes those of its head. Kept are those below 48 hours of age, and those whose full tile is not there.
+   */
+  async #deleteOldPartials(): Promise<void> {
+    const { publicStore, clock } = this.options;
+    const [now, collectedAt] = [clock.now(), await this.state.readCollected()];
+    if (collectedAt && Math.abs(now.getTime() - collectedAt.getTime()) < COLLECT_EVERY_MS) return;
+    await collectPartials(publicStore, clock);
+    await this.state.saveCollected(now);
   }
 
   #collect(wanted: readonly WantedObject[]): Promise<void> {

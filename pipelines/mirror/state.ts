@@ -65,10 +65,14 @@ export type Missing = z.infer<typeof Missing>;
 const MissingList = z.strictObject({ items: z.array(Missing), index: NewestIndex.nullable() });
 export type MissingList = z.infer<typeof MissingList>;
 
+/** When partial tiles were last looked for that may be deleted. */
+const Collected = z.strictObject({ at: z.iso.datetime() });
+
 const PINS = "pins.json";
 const TRUSTED = "trusted.json";
 const PENDING = "pending.json";
 const MISSING = "missing.json";
+const COLLECTED = "collected.json";
 
 export const toSavedTreeHead = (checkpoint: Checkpoint): SavedTreeHead => ({
   size: checkpoint.size,
@@ -115,6 +119,13 @@ export class MirrorState {
   /** Called before the commit, so that no missing object is forgotten. */
   saveMissing = (list: MissingList): Promise<void> => this.#write(MISSING, list);
   savePending = (head: SavedTreeHead): Promise<void> => this.#write(PENDING, head);
+
+  /** Reads when {@link saveCollected} was last called; null: never. */
+  readCollected = async (): Promise<Date | null> => {
+    const collected = await this.#read(COLLECTED, Collected);
+    return collected && new Date(collected.at);
+  };
+  saveCollected = (at: Date): Promise<void> => this.#write(COLLECTED, { at: at.toISOString() });
 
   async clearPending(): Promise<void> {
     await this.store.delete(PENDING);

@@ -12,8 +12,6 @@ export const MAX_BYTES = {
   keys: 4 * 1024 * 1024,
   /** An object that a leaf names, even if the leaf claims a larger size. */
   named: 256 * 1024 * 1024,
-  /** A segment (65,536 leaves of a few kilobytes), unpacked. */
-  segment: 1024 * 1024 * 1024,
   /** An evidence file, unpacked. It is read as a stream and never kept in memory. */
   unpacked: 8 * 1024 * 1024 * 1024,
 } as const;

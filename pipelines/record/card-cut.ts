@@ -19,17 +19,49 @@ export interface CardKey {
 }
 
 const CARD_START = Buffer.from('"card":{');
-const CARD_END = Buffer.from('},"day":');
+/** The members before the card in RFC 8785 order: `at` alone. Any other member there could hold a `card` of its own. */
+const BEFORE_CARD = /^\{"at":"[^"\\]*",$/;
+const CARD_NAME = Buffer.from('"card"');
+/** How an ASCII character begins that is written as an escape. RFC 8785 escapes no letter. */
+const ASCII_ESCAPE = Buffer.from("\\u00");
 
-/** Finds start and end of the card within a grade leaf; null if the bytes are no grade leaf in RFC 8785 form. */
-function findCardSpan(entry: Buffer): { start: number; end: number } | null {
-  // Quotation marks inside a JSON text are escaped, so these byte sequences can only be names of members.
-  const start = entry.indexOf(CARD_START) + CARD_START.length - 1;
-  const end = entry.lastIndexOf(CARD_END) + 1;
-  return start >= CARD_START.length && end > start ? { start, end } : null;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+
+/** Returns where the object at `start` ends in a valid JSON text, exclusive; -1 when the text ends within it. */
+function endOfObject(text: Buffer, start: number): number {
+  let depth = 0;
+  for (let i = start; i < text.length; i++) {
+    const byte = text[i];
+    if (byte === QUOTE) {
+      for (i++; i < text.length && text[i] !== QUOTE; i++) if (text[i] === BACKSLASH) i++;
+    } else if (byte === OPEN_BRACE) {
+      depth++;
+    } else if (byte === CLOSE_BRACE) {
+      depth--;
+      if (depth === 0) return i + 1;
+    }
+  }
+  return -1;
 }
 
-/** Returns the card's text in a grade leaf; null if the bytes are no grade leaf in RFC 8785 form. */
+/**
+ * Finds start and end of the card within a grade leaf, which is a valid JSON text. The bytes there are those from which
+ * JSON.parse makes the leaf's member `card`: a leaf may have further members, of which one could have a `card` of its
+ * own, and JSON.parse takes the last of several members with one name. null for a leaf where that is not certain.
+ */
+function findCardSpan(entry: Buffer): { start: number; end: number } | null {
+  const nameStart = entry.indexOf(CARD_START);
+  if (nameStart < 0 || !BEFORE_CARD.test(entry.toString("latin1", 0, nameStart))) return null;
+  const start = nameStart + CARD_START.length - 1;
+  const end = endOfObject(entry, start);
+  const isOnlyCard = end > 0 && entry.indexOf(CARD_NAME, end) < 0 && entry.indexOf(ASCII_ESCAPE, end) < 0;
+  return isOnlyCard ? { start, end } : null;
+}
+
+/** Returns the card's text in a grade leaf, which is a valid JSON text; null if the card cannot be cut out. */
 export function cardTextOf(entry: Buffer): string | null {
   const span = findCardSpan(entry);
   return span && entry.toString("utf8", span.start, span.end);
@@ -37,7 +69,9 @@ export function cardTextOf(entry: Buffer): string | null {
 
 /**
  * Returns the signature of a card and the bytes that it covers. null if the card cannot be cut out; then the caller has
- * to parse and print it.
+ * to print it.
+ * @param entry a grade leaf, which is a valid JSON text
+ * @param card the leaf's member `card`
  * @param keyOf finds a validated key by its key id (`signing_key_id`)
  */
 export function signedBytesOf(

@@ -4,11 +4,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { compress } from "zstd-napi";
-import { canonicalBytes, sha256hex } from "../../../infra/canonical.ts";
+import { canonicalBytes, canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import type { AuditReport } from "../../../pipelines/audit/audit.ts";
+import type { Finding } from "../../../pipelines/audit/findings.ts";
+import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import {
   archiveFileKey,
@@ -16,13 +18,16 @@ import {
   dayOfManifest,
   reproduceCommand,
 } from "../../../pipelines/record/archive.ts";
-import { archiveId } from "../../../pipelines/record/ids.ts";
+import { archiveId, bucketOf } from "../../../pipelines/record/ids.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
+import { archiveDay } from "../../helpers/archive-draft.ts";
 import { proveRecord, RecordBroken } from "../../helpers/prove-record.ts";
+import { capOf, PublicRecord } from "../../helpers/public-record.ts";
 import { auditOf, notOk } from "../../helpers/published.ts";
 import { handshake, listing } from "../2-ingest/records.ts";
 import { SIGNERS, TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
+import { publishKeys, specOf } from "../mirror/testbed.ts";
 
 const D1 = "2026-11-10";
 const D2 = "2026-11-11";
@@ -245,5 +250,94 @@ describe("a publisher who lies", () => {
       for (const store of stores) await store.close();
       await rm(dir, { recursive: true, force: true });
     }
+  });
+});
+
+describe("rows of a small record", () => {
+  const cap = capOf(specOf("a0"));
+  /** One row of the archive, and the line of the evidence that it was made from. */
+  const archived = (n: number, more: object = {}) => ({
+    ...{ record_id: `rec_${String(n).padStart(2, "0")}`, capability_id: cap, observed_at: `${D1}T01:00:00.000Z` },
+    ...{ state: "asked", counts: true, fault: null, status: 402, latency_ms: 10, amount: null, asset: null },
+    ...{ networks: [], protocols: [], terms_sha256: null, ...more },
+  });
+  const observed = (n: number) => ({
+    ...{ obs_id: archived(n).record_id, capability_id: cap, topic: "observations.free", position: n, first: n },
+    ...{ t: `${D1}T01:00:00.000Z`, kind: 0, state: "asked", fault: null, status: 402, latency_ms: 10 },
+    ...{ live: true, honest: null, settled: null, delivered: null, refunded: null, delivery: null, outcome: null },
+    ...{ schema_ok: null, response_sha256: null, payer: null, w: null, price: null, input: null, pay_to: null },
+  });
+  const textOf = (lines: readonly object[]) => lines.map((line) => `${canonicalText(line)}\n`).join("");
+
+  /** Findings on rows that were filed, and on what was observed. */
+  async function findingsOf(filed: string, evidence: string): Promise<{ files: Finding; rows: Finding }> {
+    const record = await PublicRecord.open();
+    try {
+      await publishKeys(record);
+      const [packed, unpacked_sha256] = [compress(Buffer.from(evidence)), sha256hex(evidence)];
+      const [bucket, rows] = [bucketOf(cap), evidence.split("\n").length - 1];
+      const key = evidenceKey(D1, bucket, unpacked_sha256);
+      await record.store.create(key, packed);
+      await record.publish([
+        {
+          ...{ kind: "evidence", day: D1, freeze: 0, part: 1, parts: 1, holds: "rows", bucket, below: null, key },
+          ...{ rows, positions: { "observations.free": rows }, bytes: packed.length },
+          ...{ sha256: sha256hex(packed), unpacked_sha256, unpacked_bytes: evidence.length },
+        },
+      ]);
+      const files = archiveDay(record.keys.cards, D1, filed);
+      for (const { key, packed, draft } of files) {
+        await record.store.create(key, packed);
+        await record.store.create(archiveManifestKey(draft.manifest.id), canonicalBytes(draft.manifest));
+      }
+      await record.publish(...files.map(({ draft }) => [draft]));
+      const { findings } = await auditOf(new DirectorySource(join(record.dir, "public")));
+      const findingOf = (name: string) => findings.find(({ check }) => check === name)!;
+      return { files: findingOf("archive files"), rows: findingOf("archive rows against evidence and log") };
+    } finally {
+      await record.close();
+    }
+  }
+
+  /** Found by Wagner's generalised birthday, with 9,000 variants of each of 16 rows, in a second. */
+  const FOUND = [7879, 377, 5681, 7174, 61, 4625, 6839, 551, 1746, 7083, 6666, 1726, 8916, 6606, 8169, 931];
+  const honest = FOUND.map((_, n) => archived(n));
+  const evidence = textOf(FOUND.map((_, n) => observed(n)));
+  const forged = FOUND.map((x, n) => archived(n, { state: "free", x }));
+
+  test("rows that were observed are found right", async () => {
+    const { files, rows } = await findingsOf(textOf(honest), evidence);
+    expect([files, rows]).toMatchObject([
+      { result: "ok", checked: 4 },
+      { result: "ok", checked: 4 },
+    ]);
+  });
+
+  test("rows of another state are found out, although 64 bits of the sum of their sha256 are those of the true ones", async () => {
+    const sumOf = (rows: readonly object[]) =>
+      rows.reduce((sum, row) => sum + BigInt(`0x${sha256hex(canonicalText(row))}`), 0n) & ((1n << 64n) - 1n);
+    expect(sumOf(forged)).toBe(sumOf(honest));
+    const { result, problems } = (await findingsOf(textOf(forged), evidence)).rows;
+    expect([result, problems.map(({ key }) => key)]).toEqual(["broken", [`archive of liveness_probes of ${D1}`]]);
+  });
+
+  test.each<[string, string]>([
+    ["a member twice, of which some readers take the first", '"state":"free","state":"asked"'],
+    ["an amount that is the same number only without its dot", '"amount":"1000.0"'],
+    ["a space", '"state": "asked"'],
+  ])("a line with %s is none of the archive", async (_, text) => {
+    const name = text.slice(0, text.indexOf(":"));
+    const filed = canonicalText(archived(0, { amount: "0.010000" })).replace(new RegExp(`${name}:"[^"]*"`), text);
+    const { files } = await findingsOf(`${filed}\n`, textOf([{ ...observed(0), price: 0.01 }]));
+    expect(files.problems.map(({ expected }) => expected)).toEqual([`lines of liveness_probes of ${D1}, ascending`]);
+  });
+
+  test.each<[string, object, string]>([
+    ["no text", {}, "\\ud800"],
+    ["terms of other types", { terms: { offers: 5 } }, "rec_00"],
+  ])("an observation with %s does not end the audit", async (_, more, id) => {
+    const line = textOf([{ ...observed(0), ...more }]).replace("rec_00", id);
+    const { rows } = await findingsOf(textOf([archived(0)]), line);
+    expect([rows.result, rows.problems.length > 0]).toEqual(["broken", true]);
   });
 });

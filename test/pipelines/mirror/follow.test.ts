@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { readFile, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
@@ -103,6 +103,48 @@ it("goes on where a checkpoint lacks the cosignatures of its policy, and takes t
   const { ended, sizes, faults } = await follow(from, [() => undefined, cosigned, () => undefined], policy);
   await ended;
   expect([faults, sizes]).toEqual([["Unwitnessed", "Unwitnessed"], [record.committer.fold.size]]);
+});
+
+it("deletes partial tiles and bundles once a day: those that are 48 hours old and became full", async () => {
+  const growing = await PublicRecord.open();
+  const own = await Mirror.open();
+  opened.push(own);
+  const from = new WatchedSource(sourceDir(growing));
+  const partials = async (of: string) =>
+    (await own.publicStore.list("tile/")).map(({ key }) => key).filter((key) => key.startsWith(`${of}.p/`));
+  const stamped = new Set<string>();
+  /** Copies what is new at this hour. What was written before has the time of its hour, and not that of this disk. */
+  const runAt = async (hours: number, leaves: number) => {
+    await grow(growing, `h${hours}-`, leaves);
+    own.clock.set(new Date(Date.parse(NOW) + hours * 3_600_000).toISOString());
+    await own.run(from, { keys: keysOf(growing), maxAgeSeconds: 0 });
+    const at = own.clock.now();
+    for (const key of [...(await partials("tile/0/000")), ...(await partials("tile/entries/000"))]) {
+      if (!stamped.has(key)) await utimes(join(own.dir, "public", key), at, at);
+      stamped.add(key);
+    }
+  };
+  await publishKeys(growing);
+  for (let hour = 0; hour < 4; hour++) await runAt(hour, 10);
+  const first = await partials("tile/entries/000");
+  expect(first).toHaveLength(4);
+  // The bundle is not full: a reader of an older checkpoint has nothing else to read it from.
+  await runAt(60, 10);
+  expect(await partials("tile/entries/000")).toEqual(expect.arrayContaining(first));
+  // It is full, and the search of this day is over.
+  await runAt(61, 250);
+  expect(await partials("tile/entries/000")).toHaveLength(5);
+  // The next search finds all but that of hour 60.
+  await runAt(90, 10);
+  const left = await partials("tile/entries/000");
+  expect([left.length, first.some((key) => left.includes(key))]).toEqual([1, false]);
+  expect(await partials("tile/0/000")).toHaveLength(1);
+  expect(await own.proven(growing)).toBe(growing.committer.fold.size);
+  await runAt(120, 10);
+  expect([await partials("tile/entries/000"), await partials("tile/0/000")]).toEqual([[], []]);
+  expect((await partials("tile/entries/001")).length).toBeGreaterThan(1);
+  expect(await own.proven(growing)).toBe(growing.committer.fold.size);
+  await growing.close();
 });
 
 it.each([0, 301, Number.NaN])("does not follow every %s seconds", async (everySeconds) => {

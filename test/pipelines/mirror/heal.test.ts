@@ -9,14 +9,16 @@ import { COSIGNATURE, ED25519, formatVkey } from "../../../infra/tree/note.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
 import { mirrorOnce } from "../../../pipelines/mirror/mirror.ts";
 import type { MirrorOptions } from "../../../pipelines/mirror/run.ts";
-import { MirrorBusy, Rollback } from "../../../pipelines/published/errors.ts";
+import { MirrorBusy, Rollback, SourceDown } from "../../../pipelines/published/errors.ts";
 import { callKey, kindOfKey } from "../../../pipelines/published/objects.ts";
 import { findRecordFolder } from "../../../pipelines/published/open-source.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
+import { PublicRecord } from "../../helpers/public-record.ts";
 import { handshake, listing, published } from "../2-ingest/records.ts";
 import { TRUST } from "../4-publish/world.ts";
 import { ArchiveWorld } from "../5-archive/world.ts";
+import { keysOf, Mirror, publishAll, sourceDir } from "./testbed.ts";
 
 /** Every kind of object damaged and deleted under a mirror that trusts its tree: found, got round, and mended. */
 
@@ -55,7 +57,7 @@ beforeAll(async () => {
   await world.publisher.buildIndex();
   dir = join(world.ingest.dir, "copy");
   size = (await run()).tree_size;
-}, 60_000);
+}, 240_000);
 afterAll(() => world.close());
 
 async function run(more: Partial<MirrorOptions> = {}, source: Source = new DirectorySource(world.publicDir)) {
@@ -77,10 +79,14 @@ async function audited(): Promise<AuditReport & { cards: { checked: number; not_
 const trusted = () => readFile(join(dir, "state", "trusted.json"), "utf8");
 const namesIn = ({ findings }: AuditReport) => findings.flatMap(({ problems }) => problems.map(({ key }) => key));
 
-async function objects(): Promise<string[]> {
-  const all = await readdir(join(dir, "public"), { recursive: true, withFileTypes: true });
+const objects = (): Promise<string[]> => filesIn(dir);
+
+/** Keys of the objects that a mirror's folder exposes. */
+async function filesIn(mirrorDir: string): Promise<string[]> {
+  const all = await readdir(join(mirrorDir, "public"), { recursive: true, withFileTypes: true });
   const files = all.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  return files.map((path) => path.slice(join(dir, "public").length + 1)).filter((key) => !key.startsWith(".~store"));
+  const keys = files.map((path) => path.slice(join(mirrorDir, "public").length + 1));
+  return keys.filter((key) => !key.startsWith(".~store"));
 }
 
 /** Objects of each kind that an audit of this tree reads. */
@@ -153,6 +159,40 @@ describe("under a tree that is trusted", () => {
     expect(await objects()).toContain(key);
   });
 
+  test("of a source that answers for no object, sound objects stay; only damaged and absent ones are missing", async () => {
+    const before = (await objects()).sort();
+    const ofKind = (kind: string) => before.filter((key) => kindOfKey(key) === kind);
+    // The leaves of the evidence stand before those of the archive, so a run asks for it first.
+    const [absent, files] = [ofKind("evidence"), ofKind("archiveFile")];
+    const flipped = files[0]!;
+    const intact = before.filter((key) => !absent.includes(key) && key !== flipped);
+    expect([absent.length > 5, files.length > 1]).toEqual([true, true]);
+    for (const key of absent) await rm(join(dir, "public", key));
+    const path = join(dir, "public", flipped);
+    const whole = await readFile(path);
+    damaged = { path, whole };
+    await writeFile(path, whole.subarray(1));
+
+    const asked: string[] = [];
+    const honest = new DirectorySource(world.publicDir);
+    const silent: Source = {
+      name: "silent",
+      close: honest.close,
+      get: async (key, max) => {
+        if (![...absent, ...files].includes(key)) return honest.get(key, max);
+        asked.push(key);
+        throw new SourceDown("silent", key, "it answered 503 (5 tries)");
+      },
+    };
+    const { missing } = await run({ verify: true, width: 1 }, silent);
+    expect((await objects()).sort()).toEqual(intact);
+    expect(missing.map(({ key }) => key).sort()).toEqual([...absent, flipped].sort());
+    // After five in a row the source is left alone.
+    expect(asked).toHaveLength(5);
+    expect(await run({})).toMatchObject({ result: "idle", missing: [] });
+    expect((await objects()).sort()).toEqual(before);
+  });
+
   test("a source that went back is refused by a verifying run too", async () => {
     const before = await trusted();
     const older = await readdir(world.publicDir).then(async () => {
@@ -166,6 +206,28 @@ describe("under a tree that is trusted", () => {
     await expect(run({ verify: true })).rejects.toThrow(Rollback);
     await writeFile(join(dir, "state", "trusted.json"), before);
   });
+});
+
+test("a leaf that names the key of something else deletes nothing", async () => {
+  const record = await PublicRecord.open();
+  const own = await Mirror.open();
+  try {
+    const from = new DirectorySource(sourceDir(record));
+    await publishAll(record, "a", 5);
+    const keys = keysOf(record);
+    await own.run(from, { keys });
+    const before = (await filesIn(own.dir)).filter((key) => !key.includes(".p/"));
+    const list = record.committer.fold.index!.key;
+    const sha256 = "0".repeat(64);
+    for (const key of ["keys/0.json", list, "hint/keys.json"])
+      await record.publish([{ kind: "index", key, sha256, bytes: 10, tree_size: 1 }]);
+    expect((await own.run(from, { keys })).missing.map(({ key }) => key)).toContain(list);
+    await own.run(from, { keys, verify: true });
+    expect(await filesIn(own.dir)).toEqual(expect.arrayContaining(before));
+  } finally {
+    await own.close();
+    await record.close();
+  }
 });
 
 describe("the folder", () => {

@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { decompress } from "zstd-napi";
 import { leafHash } from "../../../infra/tree/hash.ts";
-import { TreeState } from "../../../infra/tree/tiles.ts";
+import { Tampered, type TileReader, TreeState } from "../../../infra/tree/tiles.ts";
+import { ZstdPacking } from "../../../infra/zstd.ts";
+import { proveSegment } from "../../../pipelines/published/leaves.ts";
 import { RecordReader, readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { publishListings } from "../../helpers/publishing.ts";
 import { subtreeProof, verifySubtree } from "../../infra/tree/inclusion.ts";
@@ -48,4 +50,23 @@ describe("a log that crosses 65,536 leaves", () => {
     expect(packed.subarray(0, 4)).toEqual(magic);
     expect(packed.indexOf(magic, 4)).toBe(-1);
   });
+});
+
+it("a segment that a source makes up is refused without being kept, however much it unpacks to", async () => {
+  const packing = new ZstdPacking(true);
+  const [lineBytes, perPiece] = [4_096, 256];
+  const piece = Buffer.from(`${"x".repeat(lineBytes - 1)}\n`.repeat(perPiece));
+  for (let i = 0; i < BOUNDARY; i += perPiece) await packing.add(piece);
+  const { packed, bytes } = await packing.end();
+  expect([packed.length < 100_000, bytes]).toEqual([true, BOUNDARY * lineBytes]);
+
+  const tiles = { rootOfTile: async () => Buffer.alloc(32) } as unknown as TileReader;
+  const usedBefore = process.memoryUsage().arrayBuffers;
+  let mostUsed = 0;
+  const timer = setInterval(() => {
+    mostUsed = Math.max(mostUsed, process.memoryUsage().arrayBuffers - usedBefore);
+  }, 1);
+  await expect(proveSegment(packed, tiles, 0)).rejects.toThrow(Tampered);
+  clearInterval(timer);
+  expect(mostUsed).toBeLessThan(bytes / 4);
 });
