@@ -13,10 +13,12 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { openCheckpoint, signCheckpoint, trustOf } from "../../../infra/tree/checkpoint.ts";
 import { ED25519, formatVkey, parseNote } from "../../../infra/tree/note.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
+import { header, line } from "../4-publish/world.ts";
 import { MonitorBed } from "../monitor/testbed.ts";
 import { Mirror } from "./testbed.ts";
 
@@ -103,6 +105,38 @@ describe("keys are rotated", () => {
     expect(await signatures()).toBe(2);
     const fresh = await mirrorAt(26);
     expect(await sync(fresh)).toMatchObject({ result: "synced", tree_size: 5 });
+  });
+
+  test("runs that waited during the rotation, and a list of the market, are signed by a key valid at their time", async () => {
+    const writeRunAt = (hours: number, n: number) =>
+      writeRun(privateStore, header(at(hours), n), [line("a", at(hours), [n === 1 ? "B" : "D"])]);
+    await writeRunAt(0.5, 1);
+    rotateAll();
+    await writeRunAt(1.5, 2);
+    clock.set(at(2));
+    const publisher = await started();
+    const runs = await publisher.takeNewRuns();
+    expect(runs.map(({ taken, cards }) => [taken, cards])).toEqual([
+      [true, 1],
+      [true, 1],
+    ]);
+    await publisher.buildIndex();
+    await publishAt(3);
+    const { cards, retired } = keys();
+    const signed = [...publisher.fold.caps.values()].flatMap((cap) => cap.cards.map(({ text }) => JSON.parse(text)));
+    expect(signed.map(({ signing_key_id }) => signing_key_id)).toEqual([cards.kid]);
+    expect(retired.some(({ signer }) => signer.kid === cards.kid)).toBe(false);
+    const mirror = await mirrorAt(3);
+    expect(await sync(mirror)).toMatchObject({ result: "synced", missing: [] });
+  });
+
+  test("the cards key is rotated again after the first one retired, and a mirror goes on", async () => {
+    rotateAll();
+    await publishAt(2);
+    rotateKey(join(dir, "keys"), "cards", new Date(at(30)), new Date(at(54)));
+    await publishAt(31);
+    const fresh = await mirrorAt(31);
+    expect(await sync(fresh)).toMatchObject({ result: "synced", missing: [] });
   });
 
   test("a mirror that came by during the overlap goes on without an operator", async () => {
