@@ -4,12 +4,16 @@ import { sha256hex } from "../infra/canonical.ts";
 import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Checkpoint } from "../infra/tree/checkpoint.ts";
+import { MissingObject } from "../infra/tree/tiles.ts";
 import { type AskLive, type AuditReport, audit, type ForkSeen } from "../pipelines/audit/audit.ts";
 import type { Finding } from "../pipelines/audit/findings.ts";
 import { openCommitment } from "../pipelines/audit/log.ts";
+import { Unproven } from "../pipelines/published/errors.ts";
+import { MAX_BYTES } from "../pipelines/published/limits.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
+import { openSource } from "../pipelines/published/open-source.ts";
 import type { Source } from "../pipelines/published/source.ts";
-import { openSourceTreeHead } from "../pipelines/published/trust.ts";
+import { type GivenKeys, openSourceTreeHead } from "../pipelines/published/trust.ts";
 import { SALT_BYTES } from "../pipelines/record/commitment.ts";
 import { readNamedFile, withOpen } from "./files.ts";
 import { ProgressLine, print } from "./printer.ts";
@@ -63,22 +67,51 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
 }
 
 /**
- * Reads a checkpoint (a signed tree head) from the file of --since, and verifies it with the keys that verify the
- * checkpoint of the audited source.
- * @throws Failure `usage`, Unproven
+ * Verifies the checkpoint (a signed tree head) of another copy, or that of --since, under the keys given, else under
+ * the log keys that the audited record shows, retired ones too. The keys that a copy shows itself prove nothing about
+ * the audited log.
+ * @param name of the copy or file, for messages
+ * @throws Failure `usage` when it is of another log; Unproven, Unwitnessed
  */
-async function readSavedCheckpoint(file: string, recordSource: Source, options: AuditOptions): Promise<Checkpoint> {
-  const note = await readNamedFile(file);
+async function openSameLog(name: string, note: Uint8Array, audited: OpenRecord, keys: GivenKeys): Promise<Checkpoint> {
   const source: Source = {
-    name: file,
-    get: async (key, maxBytes) => (key === CHECKPOINT ? note : recordSource.get(key, maxBytes)),
+    name,
+    get: async (key, maxBytes) => (key === CHECKPOINT ? note : audited.source.get(key, maxBytes)),
     close: async () => undefined,
   };
+  let head: Checkpoint;
+  try {
+    head = await openSourceTreeHead(source, keys, () => undefined, systemClock);
+  } catch (error) {
+    if (!(error instanceof Unproven)) throw error;
+    throw new Unproven(`${error.key} of ${name}`, error.expected, error.got);
+  }
+  const { origin } = audited.head;
+  if (head.origin !== origin) throw new Failure("usage", `${name} shows the log ${head.origin}, not ${origin}`);
+  return head;
+}
+
+/** Opens a copy of --also. @throws what {@link openSameLog} throws; MissingObject, SourceDown, Failure `unreadable` */
+async function openCopy(name: string, audited: OpenRecord, options: AuditOptions): Promise<OpenRecord> {
+  const source = await openSource(name, systemClock, options.settings);
+  const close = () => source.close();
+  try {
+    const note = await source.get(CHECKPOINT, MAX_BYTES.note);
+    if (!note) throw new MissingObject(CHECKPOINT);
+    return { source, head: await openSameLog(name, note, audited, await keysOf(options)), close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Reads the checkpoint in the file of --since. @throws Failure `unreadable`; what {@link openSameLog} throws */
+async function readSavedCheckpoint(file: string, audited: OpenRecord, options: AuditOptions): Promise<Checkpoint> {
+  const note = await readNamedFile(file);
   const { policy, ...keys } = await keysOf(options);
   // The saved checkpoint may be older than the witnesses, so no cosignatures are required. The policy must still name
   // its log.
-  const trust = { ...keys, policy: policy && { ...policy, rule: null } };
-  return openSourceTreeHead(source, trust, () => undefined, systemClock);
+  return openSameLog(file, note, audited, { ...keys, policy: policy && { ...policy, rule: null } });
 }
 
 /** Writes the two checkpoints of a fork, which contradict each other, to one file. @returns the path of the file */
@@ -113,12 +146,14 @@ export async function auditCommand(sourceAddress: string, options: AuditOptions)
   const line = new ProgressLine();
   const opened: OpenRecord[] = [];
   try {
+    const audited = await openRecord(sourceAddress, options);
+    opened.push(audited);
     // --max-age applies to the audited source only: the copies named by --also may be older.
-    opened.push(await openRecord(sourceAddress, options));
-    for (const name of also) opened.push(await openRecord(name, { ...options, maxAge: undefined }));
-    const [{ source, head }, ...copies] = opened as [OpenRecord, ...OpenRecord[]];
+    for (const name of also) opened.push(await openCopy(name, audited, options));
+    const { source, head } = audited;
+    const copies = opened.slice(1);
     const since =
-      options.since === undefined ? {} : { since: await readSavedCheckpoint(options.since, source, options) };
+      options.since === undefined ? {} : { since: await readSavedCheckpoint(options.since, audited, options) };
     const report = await audit({
       ...{ source, head, copies, packing: options.packing, ...since },
       ...(/^https?:/.test(sourceAddress) ? { ask: askLive(sourceAddress) } : {}),

@@ -35,15 +35,27 @@ export interface PublisherSigners {
 }
 
 /**
- * Returns our cards key that the previous keys document lists: the present key or, right after a rotation, the one
- * before.
+ * Returns the newest of our cards keys that this keys document declares valid at `at`, since readers verify a signature
+ * under the newest keys document before it, at the time of the signed object. After a rotation that is the old key for
+ * a run that waited since before. Before the first document it is the key in use.
+ * @returns null when the document declares none of our keys valid then
  */
-export function previousSignerOf(
-  previousDocument: KeysDocument | null,
-  { cards, retired = [] }: PublisherSigners,
-): Signer {
-  const cardSigners = [cards, ...retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []))];
-  return cardSigners.find(({ kid }) => previousDocument?.keys.some((key) => key.kid === kid)) ?? cards;
+export function cardSignerAt(
+  document: { keys: readonly object[] } | null,
+  { cards, retired = [] }: Pick<PublisherSigners, "cards" | "retired">,
+  at: Date | string,
+): Signer | null {
+  if (!document) return cards;
+  const oldSigners = retired.flatMap(({ signer }) => (signer.purpose === "cards" ? [signer] : []));
+  const time = new Date(at);
+  const isValid = ({ kid }: Signer): boolean =>
+    (document.keys as Jwks["keys"]).some(
+      (key) =>
+        key.kid === kid &&
+        new Date(key.valid_from) <= time &&
+        (key.retired_at === undefined || time < new Date(key.retired_at)),
+    );
+  return [cards, ...oldSigners.reverse()].find(isValid) ?? null;
 }
 
 /**
@@ -63,28 +75,32 @@ function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
 }
 
 /**
- * Writes the next keys document if the keys differ from the newest published document.
- * @param signer a cards key that document n - 1 lists, so that each document certifies the next; for document 0 a key
- * that it lists itself
+ * Writes the next keys document if the keys differ from the newest published document. It is signed by a cards key
+ * that document n - 1 declares valid at `computedAt`, so that each document certifies the next; document 0 by a key
+ * that it declares valid itself.
  * @returns the leaf to publish, or null when nothing changed.
+ * @throws Failure `keys` when none of our keys is such a key: no reader could verify the document
  */
 export async function writeKeys(
   store: Store,
   fold: PublishedFold,
   jwks: Jwks,
-  signer: Signer,
+  signers: Pick<PublisherSigners, "cards" | "retired">,
   computedAt: Date,
 ): Promise<Draft | null> {
   const previousDocument = await readNewestKeys(store, fold);
   if (previousDocument && Buffer.compare(canonicalBytes(previousDocument.keys), canonicalBytes(jwks.keys)) === 0)
     return null;
   if (previousDocument) checkNotOlder(previousDocument, jwks);
-  if (previousDocument && !previousDocument.keys.some((key) => key.kid === signer.kid)) {
-    throw new Error(
-      `keys document ${previousDocument.n + 1} must be signed by a key of document ${previousDocument.n}, not ${signer.kid}`,
+  const n = previousDocument ? previousDocument.n + 1 : 0;
+  const trustedKeys = { keys: previousDocument?.keys ?? jwks.keys } as Jwks;
+  const signer = cardSignerAt(trustedKeys, signers, computedAt);
+  if (!signer) {
+    throw new Failure(
+      "keys",
+      `keys document ${n} must be signed by a cards key of document ${previousDocument?.n ?? n} that is valid at ${computedAt.toISOString()}: none of ours is`,
     );
   }
-  const n = previousDocument ? previousDocument.n + 1 : 0;
   const document = {
     schema: "svc.keys.v1",
     n,
@@ -97,7 +113,6 @@ export async function writeKeys(
   // differs, is written as document n + 1 by the next call.
   await putPublic(store, key, bytes, (storedBytes) => {
     const storedDocument = KeysDocument.parse(parseJson(storedBytes));
-    const trustedKeys = { keys: previousDocument?.keys ?? jwks.keys } as Jwks;
     bytes = storedBytes;
     return (
       storedDocument.n === n &&

@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "../../infra/clock.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Jwks } from "../../infra/keys/jwk.ts";
+import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { PublishedFold } from "../published/fold.ts";
@@ -11,7 +13,7 @@ import { type CommitResult, Committer } from "./committer.ts";
 import { type DayClose, type Filing, planDayCloses, planFilings } from "./filings.ts";
 import type { PublishedRecord } from "./followed.ts";
 import { writeIndex } from "./index-build.ts";
-import { type PublisherSigners, previousSignerOf, readNewestKeys, writeKeys } from "./keys.ts";
+import { cardSignerAt, type PublisherSigners, readNewestKeys, writeKeys } from "./keys.ts";
 import { newDraftsOf } from "./known.ts";
 import type { Draft } from "./leaves.ts";
 import { checkLine, type Run } from "./runs.ts";
@@ -81,7 +83,7 @@ export class Publisher implements PublishedRecord {
       commit: (plan) => this.#commit(plan),
       readState: () => this.#committer.readState(),
       partitions: options.partitions,
-      cardSigner: options.signers.cards,
+      cardSignerAt: (fold, at) => this.#cardSignerAt(fold, at),
       logger,
       metrics,
     });
@@ -146,15 +148,15 @@ export class Publisher implements PublishedRecord {
 
   /**
    * Publishes the list of public keys if it changed. It is signed with one of our cards keys that the previous list
-   * contains.
+   * declares valid.
+   * @throws Failure `keys` when none of ours is valid there
    */
   async publishKeys(jwks: Jwks): Promise<void> {
     const { publicStore, signers, clock } = this.#options;
     // If a publisher died after writing keys document n, the first round publishes n and the second ours as n + 1.
     for (let round = 0; round < 2; round++) {
       const { fold } = await this.#committer.readState();
-      const signer = previousSignerOf(await readNewestKeys(publicStore, fold), signers);
-      const draft = await writeKeys(publicStore, fold, jwks, signer, clock.now());
+      const draft = await writeKeys(publicStore, fold, jwks, signers, clock.now());
       if (!draft) return;
       await this.publishLeaves([draft]);
     }
@@ -175,11 +177,15 @@ export class Publisher implements PublishedRecord {
     return this.#runs.takeNew(onRefused);
   }
 
-  /** Writes the market index of the present state; its leaf is published with the next leaves. */
+  /**
+   * Writes the market index of the present state; its leaf is published with the next leaves.
+   * @throws Failure `keys` when none of our cards keys is valid at the time of the newest leaf, which is the index's
+   */
   async buildIndex(): Promise<void> {
     const { fold } = await this.#committer.readState();
-    this.#indexDraft =
-      (await writeIndex(this.#options.publicStore, fold, this.#options.signers.cards)) ?? this.#indexDraft;
+    const cardSigner = await this.#cardSignerAt(fold, fold.newest);
+    if (!cardSigner) throw new Failure("keys", `none of our cards keys is valid at ${fold.newest}, the index's time`);
+    this.#indexDraft = (await writeIndex(this.#options.publicStore, fold, cardSigner)) ?? this.#indexDraft;
   }
 
   /** Signs the checkpoint again, for freshness: at least every 10 minutes (publication.md, Promises). */
@@ -232,6 +238,12 @@ export class Publisher implements PublishedRecord {
       (await collectPartials(publicStore, clock)) +
       (await collectLiveFiles(publicStore, clock, keysInUse))
     );
+  }
+
+  /** @see cardSignerAt */
+  async #cardSignerAt(fold: PublishedFold, at: string): Promise<Signer | null> {
+    const { publicStore, signers } = this.#options;
+    return cardSignerAt(await readNewestKeys(publicStore, fold), signers, at);
   }
 
   #commit(plan: Parameters<Committer["commit"]>[0]): Promise<CommitResult> {

@@ -1,6 +1,8 @@
+import { Failure } from "../../infra/errors.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
+import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
 import type { CommitResult, Planner, PublishedState, TakenRun } from "./committer.ts";
 import { BadPrivateObject, mergePositions } from "./generation.ts";
@@ -30,7 +32,8 @@ export interface RunTakerOptions {
   commit: (plan: Planner) => Promise<CommitResult>;
   readState: () => Promise<PublishedState>;
   partitions: number;
-  cardSigner: Signer;
+  /** Finds the cards key of ours that the newest published keys document declares valid at a time; null for none. */
+  cardSignerAt: (fold: PublishedFold, at: string) => Promise<Signer | null>;
   logger: Logger;
   metrics: Metrics;
 }
@@ -56,7 +59,7 @@ export class RunTaker {
   async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
     const result = refusedResult(header.n, null);
-    result.reason = this.#refusalOf(header, await this.options.readState());
+    result.reason = await this.#refusalOf(header, await this.options.readState());
     if (result.reason) {
       this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
       this.options.metrics.count("touchstone_runs_refused_total");
@@ -95,9 +98,12 @@ export class RunTaker {
     result: RunResult,
     onRefused: OnRefused,
   ): Promise<void> {
-    const { partitions, cardSigner, metrics } = this.options;
+    const { partitions, cardSignerAt, metrics } = this.options;
     let takeResult: TakeResult | null = null;
     const committed = await this.options.commit(async (state) => {
+      // Null only if another publisher has published a keys document since `take`. The next attempt refuses the run.
+      const cardSigner = await cardSignerAt(state.fold, header.now);
+      if (!cardSigner) throw new Failure("keys", noValidKey(header));
       const onSigned = () => metrics.count("touchstone_cards_signed_total");
       takeResult = await takeLines(state, header, lines, corrections, { partitions, cardSigner, onSigned });
       if (takeResult.earlyCaps.length > 0) await this.#refuseEarly(result, takeResult.earlyCaps, onRefused);
@@ -154,13 +160,15 @@ export class RunTaker {
   }
 
   /**
-   * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, was
-   * read from another event log, or has read less of a partition than a run that was taken. Partitions that it does
-   * not name are not compared, since each grader grades only the partitions that it owns.
+   * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, if none
+   * of our cards keys was valid at its time, if it was read from another event log, or has read less of a partition
+   * than a run that was taken. Partitions that it does not name are not compared, since each grader grades only the
+   * partitions that it owns.
    */
-  #refusalOf(header: RunHeader, { generation, fold }: PublishedState): string | null {
+  async #refusalOf(header: RunHeader, { generation, fold }: PublishedState): Promise<string | null> {
     if (!fold.relatedParties.has(header.kin_sha256))
       return `the tree names no table of related parties ${header.kin_sha256}`;
+    if (!(await this.options.cardSignerAt(fold, header.now))) return noValidKey(header);
     const takenRuns = [this.#newestTaken, generation?.log ? takenRunOfGeneration(generation) : null].filter(
       (taken) => taken !== null,
     );
@@ -177,6 +185,8 @@ export class RunTaker {
     return null;
   }
 }
+
+const noValidKey = ({ now }: RunHeader): string => `none of our cards keys is valid at ${now}, the time of its cards`;
 
 const refusedResult = (n: number, reason: string | null): RunResult => ({
   n,

@@ -55,7 +55,8 @@ export interface AuditReport {
  * Auditor): every object that the checkpoint needs, every leaf and signature, every index, which is rebuilt, every
  * evidence file, the calls against the plans whose salt was revealed, and every card, which is recomputed. After a
  * problem it continues with everything that does not depend on it. Nothing is written.
- * @throws SourceDown, Rollback against `since`, and faults of our own; faults of the record are in the report
+ * @throws SourceDown, Rollback against `since`, and faults of our own, unless a fork was found; faults of the record
+ * are in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
   const { source, head, copies = [], since, onFinding = () => undefined, onProgress = () => undefined } = options;
@@ -67,14 +68,24 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
       onFinding(finding);
     }
   };
-  const forks: ForkSeen[] = [];
-  await auditRecord(options, addFindings, onProgress);
   const otherCopies = since ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
-  if (otherCopies.length > 0) {
-    const copiesResult = await auditCopies({ source, head }, otherCopies);
-    addFindings(copiesResult.finding);
-    forks.push(...copiesResult.forks);
+  const copiesCheck = new Check("other copies");
+  const forks: ForkSeen[] = [];
+  // First, so that nothing that the audited source does can end the audit before a fork is found.
+  let copiesError: unknown = null;
+  await auditCopies({ source, head }, otherCopies, copiesCheck, forks).catch((error: unknown) => {
+    copiesError = error;
+  });
+  try {
+    await auditRecord(options, addFindings, onProgress);
+  } catch (error) {
+    if (forks.length === 0) throw error;
+    const check = new Check("the rest of the record");
+    check.addProblem({ key: source.name, expected: "an audit to the end", got: (error as Error).message });
+    addFindings(check.finding);
   }
+  if (copiesError && forks.length === 0) throw copiesError;
+  if (otherCopies.length > 0) addFindings(copiesCheck.finding);
   const { origin, size, root, cosignedAt } = head;
   const proven = findings.every(({ result }) => result === "ok");
   return {
@@ -247,11 +258,10 @@ export interface ForkSeen {
 
 /**
  * Checks that the copies have one history: the larger tree must begin with the smaller one. This is shown by a
- * consistency proof (RFC 6962) from the larger tree's tiles.
+ * consistency proof (RFC 6962) from the larger tree's tiles. Forks are added to `forks` as they are found.
+ * @throws SourceDown
  */
-async function auditCopies(audited: Copy, others: readonly Copy[]): Promise<{ finding: Finding; forks: ForkSeen[] }> {
-  const check = new Check("other copies");
-  const forks: ForkSeen[] = [];
+async function auditCopies(audited: Copy, others: readonly Copy[], check: Check, forks: ForkSeen[]): Promise<void> {
   for (const other of others) {
     await check.runStep(async () => {
       const [small, large] = audited.head.size <= other.head.size ? [audited, other] : [other, audited];
@@ -261,7 +271,6 @@ async function auditCopies(audited: Copy, others: readonly Copy[]): Promise<{ fi
       check.addProblem({ key: other.source.name, expected: "one history", got: says });
     });
   }
-  return { finding: check.finding, forks };
 }
 
 async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise<boolean> {
@@ -269,7 +278,7 @@ async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise
   return (await RecordReader.openWithFetch(createSourceFetch(source), head)).extends(small);
 }
 
-/** Requests a path from the live service; null when it answers with an error. */
+/** Requests a path from the live service; null when it answers with an error. Throws when no JSON can be had. */
 export type AskLive = (path: string) => Promise<unknown>;
 
 /** Number of endpoints for which a live answer is requested, spread evenly over all listed ones. */
@@ -285,19 +294,30 @@ async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): 
   const step = Math.max(1, Math.floor(caps.length / ENDPOINTS_SAMPLED));
   for (const cap of caps.filter((_, i) => i % step === 0).slice(0, ENDPOINTS_SAMPLED)) {
     const key = `/v1/check?url=${cap.cap}`;
-    const answer = (await ask(key)) as Record<string, unknown> | null;
+    let answer: Record<string, unknown> | null;
+    try {
+      answer = (await ask(key)) as Record<string, unknown> | null;
+    } catch (error) {
+      // No JSON, a redirect, a stall: the audited party chooses what it answers, and must not end the audit with it.
+      check.addProblem({ key, expected: "an answer", got: (error as Error).message });
+      continue;
+    }
     if (!answer) {
       check.addProblem({ key, expected: "an answer", got: "an error" });
       continue;
     }
-    const verdict = jwks && verifyObject(jwks, answer, { purpose: "answers", at: String(answer.answered_at) });
+    const [answeredAt, computedAt] = [answer.answered_at, answer.computedAt].map((one) =>
+      typeof one === "string" ? one : "",
+    ) as [string, string];
+    const verdict = jwks && verifyObject(jwks, answer, { purpose: "answers", at: answeredAt });
     const expectedCard = headlineOf(cap)?.text ?? null;
-    const isNewer = String(answer.computedAt ?? "") > cap.computedAt;
+    const isNewer = computedAt > cap.computedAt;
     if (!verdict?.ok)
       check.addProblem({ key, expected: "a signature of the answers key", got: verdict?.reason ?? "no keys" });
     else if (isNewer) check.countOpen("a card is newer than this checkpoint");
     else if (answer.scorecard !== expectedCard) {
-      check.addProblem({ key, expected: `the card of ${cap.computedAt}`, got: String(answer.scorecard).slice(0, 120) });
+      const got = `${JSON.stringify(answer.scorecard)}`.slice(0, 120);
+      check.addProblem({ key, expected: `the card of ${cap.computedAt}`, got });
     } else check.countOk();
   }
   return check.finding;

@@ -1,4 +1,5 @@
-import { KeysUnread } from "../published/errors.ts";
+import { canonicalText } from "../../infra/canonical.ts";
+import { KeysUnread, Unproven } from "../published/errors.ts";
 
 /** One fault: the object or leaf, what was expected and what was found. */
 export interface Problem {
@@ -89,6 +90,18 @@ export function problemOf(error: unknown): Problem | null {
   if (name === "MissingObject") return { key: key!, expected: "an object", got: "none" };
   if (name === "Oversized") return { key: messageText.split(" ")[0]!, expected: "fewer bytes", got: messageText };
   return null;
+}
+
+/**
+ * Returns the RFC 8785 text of a value that the record holds in the object `key`.
+ * @throws Unproven for a value that has none, such as a lone surrogate, or nesting deeper than 64
+ */
+export function canonicalTextIn(key: string, value: unknown): string {
+  try {
+    return canonicalText(value);
+  } catch (error) {
+    throw new Unproven(key, "a value with RFC 8785 bytes", (error as Error).message.slice(0, 120));
+  }
 }
 
 /** Objects whose compressed bytes no leaf hashes. The root of the tree proves only their unpacked bytes. */

@@ -25,7 +25,7 @@ import { readProvenLeaves } from "../published/leaves.ts";
 import { shardKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import type { IndexLeaf, Leaf } from "../record/leaf.ts";
-import { Check, type Finding, type PackedBytesCheck, problemOf } from "./findings.ts";
+import { Check, canonicalTextIn, type Finding, type PackedBytesCheck, problemOf } from "./findings.ts";
 import { type GatheredRecord, RecordGatherer } from "./gather.ts";
 import { LogAudit } from "./log.ts";
 
@@ -275,7 +275,7 @@ class IndexAudit {
       bits,
       shards,
     };
-    const [expected, got] = [canonicalText(expectedList), canonicalText(unsigned)];
+    const [expected, got] = [canonicalText(expectedList), canonicalTextIn(leaf.key, unsigned)];
     if (expected !== got) {
       throw new Unproven(leaf.key, `sha256 ${sha256hex(expected)} by the log`, sha256hex(got));
     }

@@ -13,7 +13,7 @@ import type { Source } from "../published/source.ts";
 import { commitmentHash, publishableAt } from "../record/commitment.ts";
 import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
-import { Check, type Finding, problemOf } from "./findings.ts";
+import { Check, canonicalTextIn, type Finding, problemOf } from "./findings.ts";
 
 /** Stands for the chain of keys documents when its newest documents may be among skipped leaves. */
 const UNSEEN_CHAIN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
@@ -111,8 +111,12 @@ export class LogAudit {
       });
       return null;
     }
-    if (canonicalText(value) !== text) {
-      this.leaves.addProblem({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
+    try {
+      if (canonicalTextIn(key, value) !== text)
+        this.leaves.addProblem({ key, expected: "RFC 8785 bytes", got: text.slice(0, 80) });
+    } catch (error) {
+      this.leaves.addProblem(problemOf(error)!);
+      return null;
     }
     if (leaf.at < this.#previousAt)
       this.leaves.addProblem({ key, expected: `a time not before ${this.#previousAt}`, got: leaf.at });
@@ -197,7 +201,13 @@ export class CommitmentAudit {
   /** @param isNew true if no earlier leaf contains this commitment */
   add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
-    const publishableFrom = publishableAt(moment).toISOString();
+    const publishableTime = publishableAt(moment);
+    // The schema of leaves checks the form of the hour, not that such a day exists.
+    if (Number.isNaN(publishableTime.getTime())) {
+      this.#check.addProblem({ key, expected: "an hour", got: moment });
+      return;
+    }
+    const publishableFrom = publishableTime.toISOString();
     if (!isNew) this.#check.addProblem({ key, expected: "a commitment once", got: `${sha256} again` });
     else if (at < publishableFrom)
       this.#check.addProblem({ key, expected: `a commitment of ${moment} from ${publishableFrom} on`, got: at });

@@ -344,7 +344,9 @@ async function readTables(source: Source, file: EvidenceFile, tables: Map<string
   const lines: string[] = [];
   await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
   for (const line of lines) {
-    const { kin: name, add, remove } = RelatedPartiesLine.parse(JSON.parse(line));
+    const { data: changes } = RelatedPartiesLine.safeParse(parseJson(Buffer.from(line)));
+    if (!changes) throw new Unproven(file.key, "changes of a table", line.slice(0, 80));
+    const { kin: name, add, remove } = changes;
     table = new Map(table);
     for (const cap of remove) table.delete(cap);
     for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });

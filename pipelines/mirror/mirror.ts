@@ -6,7 +6,7 @@ import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { createSourceFetch } from "../published/source.ts";
 import { openTreeHead, trustOfPins } from "../published/trust.ts";
-import { findLaterKeys } from "./rotation.ts";
+import { findLaterKeys, followKeys } from "./rotation.ts";
 import { exposeTreeHead, type MirrorOptions, MirrorRun, type MirrorSummary } from "./run.ts";
 import {
   checkAge,
@@ -32,6 +32,9 @@ export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary>
   const state = new MirrorState(options.stateStore);
   const earlierCommit = await state.readCommit();
   const summary = await bringUpToDate(options, state);
+  // After each run, since the run that committed a keys document may have died before it came here.
+  const { keys } = (await state.readCommit())!;
+  await followKeys(state, options.publicStore, keys, summary.origin, options.clock);
   // A first copy is not verified again: all of it has just been proven.
   return options.verify && earlierCommit ? verifyCopy(options, state, summary) : summary;
 }
@@ -97,8 +100,9 @@ async function treeHeadOrRotated(
     if (!(error instanceof Unproven) || !lastCommit?.keys || !pins) throw error;
     const laterPins = await findLaterKeys(source, publicStore, pins, lastCommit.keys, trust.log.name, clock);
     if (!laterPins) throw error;
+    const head = openTreeHead(bytes, { ...trustOfPins(laterPins), policy: keys.policy }, clock);
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
-    return openTreeHead(bytes, { ...trustOfPins(laterPins), policy: keys.policy }, clock);
+    return head;
   }
 }
 

@@ -56,8 +56,10 @@ export async function followKeys(
 /**
  * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It reads
  * the keys documents after the mirror's own one; each names the one before it and is signed by a cards key of that
- * one. This alone proves nothing about the tree: the checkpoint must still extend every head that was proven before.
- * @returns the pins with the keys of the newest document, or null when there is none after the mirror's own
+ * one. Its own document may name other keys than the pins too: a monitor may have pinned the older one of two keys, and
+ * a mirror may have been killed before it saved its pins. This alone proves nothing about the tree: the checkpoint must
+ * still extend every head that was proven before.
+ * @returns the pins with the keys of the newest document, or null when these are the pins that are held
  * @throws Unproven for a document that does not continue the chain
  */
 export async function findLaterKeys(
@@ -71,13 +73,13 @@ export async function findLaterKeys(
   const ownDocument = await readKeys(store, pinnedDocument);
   if (!ownDocument) return null;
   let chain: KeyChain = { jwks: jwksOf(ownDocument), sha256: pinnedDocument.sha256 };
-  let documentsAhead = 0;
-  for (; documentsAhead < MAX_DOCUMENTS_AHEAD; documentsAhead++) {
-    const n = ownDocument.n + documentsAhead + 1;
+  for (let ahead = 1; ahead <= MAX_DOCUMENTS_AHEAD; ahead++) {
+    const n = ownDocument.n + ahead;
     const bytes = await source.get(keysKey(n), MAX_BYTES.keys);
     if (!bytes) break;
     chain = verifyKeysDocument({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
   }
   const vkeys = validVkeysOf(chain.jwks, origin, clock.now());
-  return documentsAhead > 0 && vkeys.logs.length > 0 ? { log: pins.log, witness: pins.witness, ...vkeys } : null;
+  const laterPins = { log: pins.log, witness: pins.witness, ...vkeys };
+  return vkeys.logs.length > 0 && !areSamePins(pins, laterPins) ? laterPins : null;
 }

@@ -13,7 +13,6 @@ import { type CopyCounts, ExposedStore, type MendedObject } from "./copy.ts";
 import { copyTree } from "./copy-tree.ts";
 import { MissingObjects, type WantedObject } from "./missing.ts";
 import { NamedObjectCopier } from "./objects.ts";
-import { followKeys } from "./rotation.ts";
 import {
   type MirrorCommit,
   type MirrorState,
@@ -150,7 +149,7 @@ export class MirrorRun {
 
   /** Copies and proves everything below the head, then commits the run. */
   async copyNew(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
-    const { publicStore, clock } = this.options;
+    const { publicStore } = this.options;
     const newest = await this.#withFlush(() => this.#copy(head, tiles));
     const index = this.#missingObjects.isIndexComplete ? newest.index : (this.trusted?.index ?? null);
     // Saved before the commit, so that a crash in between cannot make the mirror forget a missing object.
@@ -159,7 +158,6 @@ export class MirrorRun {
     const proven = { head: toSavedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
     await this.state.saveCommit(proven);
     await exposeTreeHead(publicStore, proven);
-    await followKeys(this.state, publicStore, newest.keys, head.origin, clock);
     await this.#deleteOldTables(index);
     await this.state.clearPending();
     await this.#deleteOldPartials();

@@ -101,7 +101,9 @@ export class MonitorTrust {
     await this.#pin(source, bytes);
     const trust = this.currentTrust!;
     try {
-      return openTreeHead(bytes, trust, this.clock);
+      const checkpoint = openTreeHead(bytes, trust, this.clock);
+      await this.#findMissingDocument(source, checkpoint);
+      return checkpoint;
     } catch (error) {
       const { trusted } = this.state;
       if (!(error instanceof Unproven) || !trusted?.keys) throw error;
@@ -123,6 +125,14 @@ export class MonitorTrust {
       this.say("the keys of the checkpoint were rotated: their documents continue the chain from the pinned one");
       return checkpoint;
     }
+  }
+
+  /** Pins the keys document in a later round if the source did not give it when the keys were pinned. */
+  async #findMissingDocument(source: Source, head: TreeHead): Promise<void> {
+    const { trusted } = this.state;
+    if (!trusted || trusted.keys) return;
+    const keys = await findKeysDocument(source, head);
+    if (keys) this.state.saveTrusted({ ...trusted, keys });
   }
 
   async #pin(source: Source, bytes: Uint8Array): Promise<void> {

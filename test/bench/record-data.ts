@@ -72,7 +72,7 @@ export async function makeRecord(cards: number, kept?: string): Promise<BenchRec
     await log.put(canonicalText(leaf));
     return leaf;
   };
-  const keysLeaf = (await put((await writeKeys(store, fold, JWKS, SIGNERS.cards, new Date(AT)))!)) as Leaf & KeysNamed;
+  const keysLeaf = (await put((await writeKeys(store, fold, JWKS, SIGNERS, new Date(AT)))!)) as Leaf & KeysNamed;
   const bits = shardBits(cards);
   const shards: { url: string; text: string }[][] = Array.from({ length: 2 ** bits }, () => []);
   for (let i = 0; i < cards; i++) {

@@ -102,7 +102,7 @@ export async function provenRecord(theirs?: PublicRecord["keys"]): Promise<Publi
     record.store,
     record.committer.fold,
     record.jwks,
-    record.keys.cards,
+    record.keys,
     new Date("2026-10-01T00:00:00.000Z"),
   );
   // The second history differs from its second leaf on.

@@ -15,6 +15,7 @@ import {
   firstUnclosedDay,
   summarizeCloses,
 } from "../../5-archive/evidence.ts";
+import type { EvidenceFold } from "../../published/fold.ts";
 import { partitionOfBucket } from "../../record/ids.ts";
 import { addDays } from "../../record/time.ts";
 import { type PartitionObjectParts, PartitionObjects } from "./partition-objects.ts";
@@ -112,31 +113,50 @@ export async function publishEvidence(
   parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
   objects: PartitionObjects<Part>,
 ): Promise<EvidenceReport> {
+  const nothing = { days: [], files: 0, rows: 0 };
   const { evidence } = await parts.publisher.current();
-  const allParts = [...(await objects.readAll()).values()];
+  const usableParts = [...(await objects.readAll()).values()].filter((part) => !isOutdated(part, evidence));
   const draftsOf = (day: string): EvidenceDraft[] =>
-    allParts
+    usableParts
       .flatMap(({ days }) => {
         const dayFiles = days[day];
         return dayFiles && dayFiles.close === countCloses(evidence, day) ? dayFiles.drafts : [];
       })
       .sort((a, b) => a.bucket! - b.bucket!);
   const daysWithFiles = new Set(
-    allParts.flatMap(({ days }) => Object.keys(days).filter((day) => days[day]!.drafts.length > 0)),
+    usableParts.flatMap(({ days }) => Object.keys(days).filter((day) => days[day]!.drafts.length > 0)),
   );
   const lateDays = [
     ...new Set([...[...daysWithFiles].filter((day) => day <= evidence.newest), ...daysWithoutTables(evidence)]),
   ].sort();
   const closes: DayClose[] = [];
-  for (const day of [...lateDays, ...findClosableDays(evidence.newest, daysWithFiles, allParts, parts.partitions)]) {
+  for (const day of [...lateDays, ...findClosableDays(evidence.newest, daysWithFiles, usableParts, parts.partitions)]) {
     const close = await createClose(parts, day, countCloses(evidence, day), draftsOf(day));
     if (close) closes.push(close);
   }
-  if (closes.length === 0) return { days: [], files: 0, rows: 0 };
+  // `evidence` has changed if another publisher has closed days meanwhile.
+  if (closes.length === 0 || usableParts.some((part) => isOutdated(part, evidence))) return nothing;
   const { leaves, refused } = await parts.publisher.publishDayCloses(closes);
   if (refused[0]) throw refused[0];
-  if (leaves === 0) return { days: [], files: 0, rows: 0 };
-  return summarizeCloses(closes);
+  return leaves === 0 ? nothing : summarizeCloses(closes);
+}
+
+/**
+ * Returns whether a part has files of a day that was closed without them, by the files of other owners, after this
+ * owner had read the number of its closings. Then no file of the part may be published, of other days neither: their
+ * leaves would declare everything before the part's positions read, and the records of the left out files would never
+ * be published. The owner makes all files again.
+ */
+const isOutdated = ({ days }: Part, evidence: EvidenceFold): boolean =>
+  Object.entries(days).some(
+    ([day, { close, drafts }]) =>
+      close !== countCloses(evidence, day) && !drafts.every((draft) => isPublished(draft, evidence)),
+  );
+
+/** Returns whether the day's published files of this bucket have read as far as this file. */
+function isPublished({ day, bucket, positions }: EvidenceDraft, evidence: EvidenceFold): boolean {
+  const published = evidence.days.get(day)?.buckets.get(bucket!) ?? {};
+  return Object.entries(positions).every(([topic, next]) => (published[topic] ?? 0) >= next);
 }
 
 /** Returns the days after the newest closed day for which the owner of every partition has written its files. */

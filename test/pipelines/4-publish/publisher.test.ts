@@ -162,7 +162,7 @@ describe("keys", () => {
     await publisher.takeRun({ header: header(DAY, 5), lines: [line("a", DAY, ["B"])] });
     world.clock.set(LATER);
     const next = world.publisher({ signers: { ...SIGNERS, cards: NEXT_CARDS } });
-    await expect(next.publishKeys(rotated(LATER))).rejects.toThrow("must be signed by a key of document 0");
+    await expect(next.publishKeys(rotated(LATER))).rejects.toThrow("must be signed by a cards key of document 0");
     // The old key is retired at this instant, so it signs the document that says so a moment before.
     world.clock.set("2026-11-21T04:59:59.999Z");
     const retired = [{ signer: SIGNERS.cards, until: new Date(LATER) }];

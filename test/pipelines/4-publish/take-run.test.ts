@@ -12,7 +12,7 @@ import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
 import { addDays } from "../../../pipelines/record/time.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { Faults } from "./faults.ts";
-import { type CardSpec, capOf, correction, header, line, TRUST, World } from "./world.ts";
+import { type CardSpec, capOf, correction, header, line, NEXT_CARDS, rotated, SIGNERS, TRUST, World } from "./world.ts";
 
 const START = "2026-11-01";
 let world: World;
@@ -258,6 +258,40 @@ describe("a grader that was paused", () => {
     expect(await publisher.takeRun(other)).toMatchObject({ taken: false, reason: expect.stringContaining("log-2") });
     const mine = header(at(11), 60, { positions: { "observations.free": { "9": 1 } } });
     expect((await publisher.takeRun({ header: mine, lines: [] })).taken).toBe(true);
+  });
+});
+
+describe("a cards key that was rotated", () => {
+  const at = (hour: number) => `${START}T${String(hour).padStart(2, "0")}:00:00.000Z`;
+  const retired = [{ signer: SIGNERS.cards, until: new Date(at(8)) }];
+  const signedBy = async () => (await grades()).map((leaf) => leaf.card.signing_key_id);
+
+  it("signs what was graded while it was valid, and a run of which none of our keys was valid waits", async () => {
+    await writeRun(world.privateStore, header(at(6), 1), [line("a", at(6), ["B"])]);
+    world.clock.set(at(7));
+    await publisher.publishKeys(rotated(at(8)));
+    world.clock.set(at(9));
+    // Its operator has taken the old key's file away.
+    const withoutOld = world.publisher({ signers: { ...SIGNERS, cards: NEXT_CARDS } });
+    expect(await withoutOld.takeNewRuns()).toMatchObject([
+      { n: 0, taken: false, reason: expect.stringContaining(`none of our cards keys is valid at ${at(6)}`) },
+    ]);
+    const withBoth = world.publisher({ signers: { ...SIGNERS, cards: NEXT_CARDS, retired } });
+    expect(await withBoth.takeNewRuns()).toMatchObject([{ n: 0, taken: true, cards: 1 }]);
+    expect(await signedBy()).toEqual([SIGNERS.cards.kid]);
+  });
+
+  it("signs no card after it retired, in a process that was not restarted", async () => {
+    await publisher.publishKeys(rotated(at(8)));
+    await writeRun(world.privateStore, header(at(9), 1), [line("a", at(9), ["B"])]);
+    world.clock.set(at(9));
+    expect(await publisher.takeNewRuns()).toMatchObject([{ taken: false, cards: 0 }]);
+    await expect(publisher.buildIndex()).resolves.toBeUndefined();
+    await publisher.publishLeaves([correction("a", "c1")]);
+    await expect(publisher.buildIndex()).rejects.toThrow(`valid at ${at(9)}`);
+    const restarted = world.publisher({ signers: { ...SIGNERS, cards: NEXT_CARDS, retired } });
+    expect(await restarted.takeNewRuns()).toMatchObject([{ taken: true, cards: 1 }]);
+    expect(await signedBy()).toEqual([NEXT_CARDS.kid]);
   });
 });
 

@@ -6,12 +6,16 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { sha256hex } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/signer.ts";
+import { packBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
+import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
+import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { audit } from "../../../pipelines/audit/audit.ts";
 import { problemOf } from "../../../pipelines/audit/findings.ts";
 import { ScheduleAudit } from "../../../pipelines/audit/schedules.ts";
 import { headlineOf } from "../../../pipelines/published/caps.ts";
+import { SourceDown } from "../../../pipelines/published/errors.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
@@ -264,6 +268,65 @@ describe("what a publisher with all keys could do", () => {
       result: "broken",
     });
     expect(await findingOf(async () => null)).toMatchObject({ result: "broken" });
+    // What it answers or refuses is the audited party's choice, and ends no audit.
+    const stalls = async () => {
+      throw new DOMException("The operation was aborted due to timeout", "TimeoutError");
+    };
+    expect(await findingOf(stalls)).toMatchObject({ result: "broken", checked: 3 });
+    for (const answer of ['"text"', "7", "[]", '{"answered_at":{"toString":1,"valueOf":1}}'])
+      expect(await findingOf(async () => JSON.parse(answer))).toMatchObject({ result: "broken", checked: 3 });
+    expect(await findingOf(async () => JSON.parse("not json"))).toMatchObject({
+      problems: [1, 2, 3].map(() => expect.objectContaining({ got: expect.stringContaining("not valid JSON") })),
+    });
+  });
+
+  test("a fork is reported, whatever ends the rest of the audit", async () => {
+    const own = new DirectorySource(world.publicDir);
+    const head = await openSourceTreeHead(own, {}, () => undefined);
+    const keys = checkpointKeys(ORIGIN, SIGNERS);
+    const note = signCheckpoint({ ...head, root: Buffer.alloc(32, 9) }, keys.log, keys.witness, new Date());
+    const copies = [{ source: own, head: openCheckpoint(note, TRUST) }];
+    const silent: Source = {
+      name: "silent",
+      get: async (key) => {
+        throw new SourceDown("silent", key, "503");
+      },
+      close: async () => undefined,
+    };
+    await expect(audit({ source: silent, head })).rejects.toThrow(SourceDown);
+    const report = await audit({ source: silent, head, copies });
+    expect([report.proven, report.forks.length]).toEqual([false, 1]);
+    expect(report.findings.flatMap(({ problems }) => problems.map(({ got }) => got)).join()).toContain("503");
+  });
+
+  const leafText = (index: number, more: string) =>
+    `{"at":"2026-10-05T00:00:00.000Z","capability_id":"c","index":${index},"kind":"delisting","seq":${index}${more}}`;
+  const moment = "2026-99-99T00:00:00.000Z";
+  const commitment = `{"at":"2026-10-05T00:00:00.000Z","capability_id":"${capOf("a")}","index":1,"kind":"commitment","moment":"${moment}","seq":0,"sha256":"${"ab".repeat(32)}"}`;
+  test.each<[string, string, string, string]>([
+    ["a lone surrogate", leafText(1, ',"x":"\\ud800"'), "leaves", "surrogate"],
+    ["values nested too deep", leafText(1, `,"x":${"[".repeat(99)}${"]".repeat(99)}`), "leaves", "deeper than 64"],
+    ["an hour that no day has", commitment, "commitments", moment],
+  ])("a signed leaf with %s is a problem, and the audit goes on", async (_, entry, check, says) => {
+    const entries = [leafText(0, ""), entry].map((text) => Buffer.from(text));
+    const { live, tiles, bundles } = growTree(EMPTY_TREE, entries);
+    const objects = new Map<string, Buffer>();
+    for (const { level, n, width, bytes } of tiles) objects.set(tilePath(level, n, width), Buffer.from(bytes));
+    for (const { n, entries: of } of bundles) objects.set(entriesPath(n, of.length), await packBundle(of));
+    const keys = checkpointKeys(ORIGIN, SIGNERS);
+    const head = { origin: ORIGIN, size: entries.length, root: live.tree.root() };
+    const note = signCheckpoint(head, keys.log, keys.witness, new Date());
+    const source: Source = {
+      name: "memory",
+      get: async (key) => objects.get(key) ?? null,
+      close: async () => undefined,
+    };
+    const { findings } = await audit({ source, head: openCheckpoint(note, TRUST) });
+    const broken = findings.find((finding) => finding.check === check)!;
+    expect(broken.problems).toEqual([
+      { key: "leaf 1", expected: expect.any(String), got: expect.stringContaining(says) },
+    ]);
+    expect(findings.map((finding) => finding.check)).toContain("cards, recomputed");
   });
 });
 

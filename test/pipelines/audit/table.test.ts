@@ -6,9 +6,10 @@ import { compress, decompress } from "zstd-napi";
 import { auditCommand, unprovenFailure } from "../../../commands/audit.ts";
 import { EXIT, type ExitName, exitCodeOf } from "../../../commands/exit.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
-import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
+import { openCheckpoint, signCheckpoint } from "../../../infra/tree/checkpoint.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { EMPTY_TREE, growTree } from "../../../pipelines/4-publish/live.ts";
+import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { PackedBytesCheck } from "../../../pipelines/audit/findings.ts";
 import { auditTree } from "../../../pipelines/audit/tree.ts";
 import { Oversized } from "../../../pipelines/published/errors.ts";
@@ -248,6 +249,49 @@ describe(`segments (seed ${SEED})`, () => {
     const broken = found.filter(({ result }) => result === "broken");
     expect(broken.map(({ check, problems }) => [check, problems.map(({ key }) => key)])).toEqual([["segments", [KEY]]]);
     expect(exitCodeOf(unprovenFailure(broken))).toBe(EXIT.tampered);
+  });
+});
+
+describe("a copy that is none of this log, or an old one", () => {
+  const untold = { logKey: undefined, witnessKey: undefined };
+  const elsewhere = "elsewhere.example";
+  /** The record's folder under the checkpoint of another log that has the same keys. */
+  const underOrigin = async (): Promise<string> => {
+    const copy = await mkdtemp(join(work, "origin-"));
+    await cp(sourceDir(record), copy, { recursive: true });
+    const { size, root } = openCheckpoint(await readFile(join(copy, "checkpoint")), record.trust);
+    const { log, witness } = checkpointKeys(elsewhere, record.keys);
+    await writeFile(
+      join(copy, "checkpoint"),
+      signCheckpoint({ origin: elsewhere, size, root }, log, witness, new Date()),
+    );
+    return copy;
+  };
+
+  test("a stranger's log under this log's name is no fork of it", async () => {
+    const stranger = await PublicRecord.open();
+    try {
+      await publishAll(stranger, "s", 3);
+      for (const options of [untold, {}]) {
+        const { code, says } = await audited(sourceDir(record), { ...options, also: [sourceDir(stranger)] });
+        expect([code, says]).toEqual([EXIT.tampered, expect.stringContaining(`checkpoint of ${sourceDir(stranger)}`)]);
+      }
+    } finally {
+      await stranger.close();
+    }
+  });
+
+  test.each(["also", "since"])("another log under the same keys is refused by --%s", async (option) => {
+    const copy = await underOrigin();
+    const more = option === "also" ? { also: [copy] } : { since: join(copy, "checkpoint") };
+    const { code, says } = await audited(sourceDir(record), { ...untold, ...more });
+    expect([code, says]).toEqual([EXIT.usage, expect.stringContaining(`shows the log ${elsewhere}`)]);
+  });
+
+  test("an honest copy is believed under the keys that the audited record shows", async () => {
+    const { code, says } = await audited(sourceDir(record), { ...untold, also: [before] });
+    expect([code, says]).toEqual([EXIT.ok, expect.stringMatching(/other copies: 1\nproven: /)]);
+    expect(says.match(/believing the keys/g)).toHaveLength(1);
   });
 });
 

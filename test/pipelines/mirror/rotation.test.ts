@@ -13,12 +13,15 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { openCheckpoint, signCheckpoint, trustOf } from "../../../infra/tree/checkpoint.ts";
 import { ED25519, formatVkey, parseNote } from "../../../infra/tree/note.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
-import { Unproven } from "../../../pipelines/published/errors.ts";
+import { SourceDown, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
+import { leavesOf, ofKind } from "../../helpers/published.ts";
+import { header, line } from "../4-publish/world.ts";
 import { MonitorBed } from "../monitor/testbed.ts";
-import { Mirror } from "./testbed.ts";
+import { Mirror, WatchedSource } from "./testbed.ts";
 
 const T0 = Date.parse("2026-11-21T00:00:00.000Z");
 const HOUR = 3_600_000;
@@ -105,6 +108,39 @@ describe("keys are rotated", () => {
     expect(await sync(fresh)).toMatchObject({ result: "synced", tree_size: 5 });
   });
 
+  test("runs that waited during the rotation, and a list of the market, are signed by a key valid at their time", async () => {
+    const writeRunAt = (hours: number, n: number) =>
+      writeRun(privateStore, header(at(hours), n), [line("a", at(hours), [n === 1 ? "B" : "D"])]);
+    await writeRunAt(0.5, 1);
+    rotateAll();
+    await writeRunAt(1.5, 2);
+    clock.set(at(2));
+    const publisher = await started();
+    const runs = await publisher.takeNewRuns();
+    expect(runs.map(({ taken, cards }) => [taken, cards])).toEqual([
+      [true, 1],
+      [true, 1],
+    ]);
+    await publisher.buildIndex();
+    await publishAt(3);
+    const { cards, retired } = keys();
+    const [first] = retired.filter(({ signer }) => signer.purpose === "cards");
+    const leaves = await leavesOf(publicStore, checkpointKeys(ORIGIN, keys()));
+    const kids = ofKind(leaves, "grade").map(({ card }) => card.signing_key_id);
+    expect(kids).toEqual([first!.signer.kid, cards.kid]);
+    const mirror = await mirrorAt(3);
+    expect(await sync(mirror)).toMatchObject({ result: "synced", missing: [] });
+  });
+
+  test("the cards key is rotated again after the first one retired, and a mirror goes on", async () => {
+    rotateAll();
+    await publishAt(2);
+    rotateKey(join(dir, "keys"), "cards", new Date(at(30)), new Date(at(54)));
+    await publishAt(31);
+    const fresh = await mirrorAt(31);
+    expect(await sync(fresh)).toMatchObject({ result: "synced", missing: [] });
+  });
+
   test("a mirror that came by during the overlap goes on without an operator", async () => {
     const mirror = await mirrorAt(0);
     await sync(mirror);
@@ -134,6 +170,35 @@ describe("keys are rotated", () => {
     expect(done).toMatchObject({ result: "synced", tree_size: 5 });
     expect(said.join()).toContain("rotated");
     expect(await sync(mirror, { ...given, say: (text: string) => said.push(text) })).toMatchObject({ result: "idle" });
+    expect(said).toHaveLength(1);
+  });
+
+  test("a mirror that died right after it committed the rotation goes on, and is not stuck with its old keys", async () => {
+    const mirror = await mirrorAt(0);
+    await sync(mirror);
+    rotateAll();
+    await publishAt(2);
+    await publishAt(30);
+    mirror.clock.set(at(30));
+    const { stateStore } = mirror;
+    const dying = new Proxy(stateStore, {
+      get: (target, name) => {
+        const value = Reflect.get(target, name).bind(target);
+        if (name !== "swap") return value;
+        return async (...args: Parameters<Store["swap"]>) => {
+          if (args[0] === "pins.json") throw new Error("the disk is full");
+          return value(...args);
+        };
+      },
+    });
+    await expect(sync(mirror, { stateStore: dying })).rejects.toThrow("the disk is full");
+    const said: string[] = [];
+    const say = (text: string) => said.push(text);
+    expect(await sync(mirror, { say })).toMatchObject({ result: "idle", tree_size: 5 });
+    expect(said.join()).toContain("rotated");
+    await publishAt(31);
+    mirror.clock.set(at(31));
+    expect(await sync(mirror, { say })).toMatchObject({ result: "synced", tree_size: 6 });
     expect(said).toHaveLength(1);
   });
 
@@ -180,6 +245,47 @@ describe("keys are rotated", () => {
 });
 
 describe("a monitor", () => {
+  test.each([
+    ["with the keys that the source shows", false],
+    ["with the log's old key", true],
+  ])("that starts %s while old and new keys overlap goes on after the overlap", async (_, told) => {
+    const log = { name: ORIGIN, publicKey: keys().log.publicKey };
+    const given = told ? { keys: { log: formatVkey(log, ED25519) } } : {};
+    rotateAll();
+    await publishAt(2);
+    const bed = await MonitorBed.open();
+    const round = () => bed.round({ sources: [new DirectorySource(join(dir, "public"))], maxAgeSeconds: 0, ...given });
+    bed.clock.set(at(3));
+    expect((await round()).faults).toEqual([]);
+    await publishAt(26);
+    bed.clock.set(at(26));
+    const after = await round();
+    expect([after.faults, after.head?.size, after.newCheckpoints]).toEqual([[], await treeSize(), 1]);
+    expect((await round()).faults).toEqual([]);
+    expect(bed.said.filter((text) => text.includes("rotated"))).toHaveLength(1);
+    await bed.close();
+  });
+
+  test("whose source did not give the keys document in the first round asks for it again", async () => {
+    const bed = await MonitorBed.open();
+    const source = new WatchedSource(join(dir, "public"));
+    const round = () => bed.round({ sources: [source], maxAgeSeconds: 0 });
+    bed.clock.set(at(0));
+    source.onGet = (key) => {
+      if (key.startsWith("tile/")) throw new SourceDown("watched", key, "it stalls");
+    };
+    await round();
+    expect([bed.state.trusted?.pins.log, bed.state.trusted?.keys]).toEqual([expect.any(String), null]);
+    source.onGet = () => undefined;
+    expect((await round()).faults).toEqual([]);
+    expect(bed.state.trusted?.keys).toMatchObject({ n: 0, key: "keys/0.json" });
+    rotateAll();
+    await publishAt(26);
+    bed.clock.set(at(26));
+    expect((await round()).faults).toEqual([]);
+    await bed.close();
+  });
+
   test("that saw the log before its keys were rotated follows the keys documents, and no stranger's", async () => {
     const bed = await MonitorBed.open();
     bed.clock.set(at(0));

@@ -59,7 +59,7 @@ async function logOf(more: At): Promise<MemoryStore> {
   const texts: string[] = [];
   for (let index = 0; index < SIZE; index++) {
     const jwks = documents[index];
-    const drafted = jwks && (await writeKeys(store, fold, jwks, SIGNERS.cards, new Date(NOW)));
+    const drafted = jwks && (await writeKeys(store, fold, jwks, SIGNERS, new Date(NOW)));
     const own = drafted ?? more[index] ?? GOOD[index] ?? fillers[index]!;
     if (typeof own === "function") texts.push(own(index));
     else texts.push(typeof own === "string" ? own : canonicalText({ at: NOW, seq: index, ...own, index }));

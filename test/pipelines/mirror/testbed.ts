@@ -27,7 +27,7 @@ export async function grow(record: PublicRecord, prefix: string, count: number):
 }
 
 export async function publishKeys(record: PublicRecord, jwks = record.jwks): Promise<void> {
-  const draft = await writeKeys(record.store, record.committer.fold, jwks, record.keys.cards, new Date(NOW));
+  const draft = await writeKeys(record.store, record.committer.fold, jwks, record.keys, new Date(NOW));
   if (draft) await record.publish([draft]);
 }
 
