@@ -111,6 +111,18 @@ describe("a notice", () => {
       [capOf(unseen), "first", unseen.url],
     ]);
   });
+
+  test("a tool that was never seen is watched until its first card, and no other tool of its server", async () => {
+    const tool = { url: "https://unseen.example/mcp", method: "POST" as const, tool: "search" };
+    const asked = `${tool.url}#search`;
+    await watch(serving, receiver.url, [asked]);
+    await bed.card({ ...tool, tool: "other" });
+    await bed.card(tool);
+    await deliver(bed.notifier());
+    expect(receiver.notices.map(({ body }) => [body.capability_id, body.change, body.asked])).toEqual([
+      [capOf(tool), "first", asked],
+    ]);
+  });
 });
 
 describe("order and number", () => {
