@@ -5,6 +5,7 @@ import {
   CapId,
   Correction,
   Defect,
+  isWholeText,
   Matched,
   Money,
   ONE_TEXT,
@@ -12,6 +13,7 @@ import {
   Tier,
   URL_OR_ID,
   URL_OR_ID_MESSAGE,
+  WHOLE_TEXT_MESSAGE,
 } from "./common.ts";
 
 /** Shortest and longest url in a request, characters (interface, Limits). */
@@ -26,6 +28,7 @@ export const CheckQuery = z.object({
     .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
+    .refine(isWholeText, WHOLE_TEXT_MESSAGE)
     .describe("Url of the endpoint, or its capability id."),
   method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
   pay_to: z

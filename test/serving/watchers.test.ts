@@ -157,6 +157,7 @@ describe("POST /v1/watchers", () => {
     ["a list", [], "/"],
     ["no url", { watch: [SUM.url] }, "/url"],
     ["a url that is none", { url: "hooks.example", watch: [SUM.url] }, "/url"],
+    ["half a character", { url: "https://hooks.example/x", watch: [`${SUM.url}?\ud800`] }, "/watch/0"],
     ["a url that is a number", { url: 1, watch: [SUM.url] }, "/url"],
     ["nothing to watch", { url }, "/watch"],
     ["an empty list", { url, watch: [] }, "/watch"],
