@@ -1,7 +1,14 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { signObject } from "../../../infra/keys/signer.ts";
 import { normaliseUrl } from "../../../pipelines/record/url.ts";
-import { type CheckAnswer, Service, ServiceFault, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
+import {
+  type CheckAnswer,
+  type Dependency,
+  Service,
+  ServiceFault,
+  verifyCard,
+  verifyCheck,
+} from "../../../serving/client/index.ts";
 import { capabilityId } from "../../../serving/client/method.ts";
 import { type LiveService, liveService, now, peer } from "../../helpers/client.ts";
 import {
@@ -290,4 +297,36 @@ test("an exposure report is believed when it is signed and has a line for each d
   await expect(new Service({ base: url, now }).exposure([SUM.url])).rejects.toMatchObject({ code: "bad_signature" });
   await close();
   expect(report.answered_at).toBe(NOW);
+});
+
+test("a report that the service signed for other dependencies is not taken for one about these", async () => {
+  const OTHER = "https://other.example/x";
+  const full = { url: SUM.url, calls_per_month: 100, price: "0.05", pay_to: PAYEE };
+  const believed = async (sent: (string | Dependency)[], answered: (string | Dependency)[]): Promise<string> => {
+    const report = await live.client().exposure(answered);
+    const { url, close } = await peer((request, response) => {
+      response.end(JSON.stringify(request.url!.startsWith("/.well-known") ? record.jwks : report));
+    });
+    return new Service({ base: url, now })
+      .exposure(sent)
+      .then(() => "believed")
+      .catch(({ code }: ServiceFault) => code)
+      .finally(close);
+  };
+  const same = [full, SUM.url, { ...full, price: "00.050", calls_per_month: 0.5 }];
+  expect(await believed(same, same)).toBe("believed");
+  for (const [sent, answered] of [
+    [[SUM.url], [OTHER]],
+    [
+      [SUM.url, OTHER],
+      [OTHER, SUM.url],
+    ],
+    [[full], [{ url: SUM.url, price: "0.05", pay_to: PAYEE }]],
+    [[full], [{ ...full, price: "0.5" }]],
+    [[full], [{ ...full, pay_to: `0x${"2".repeat(40)}` }]],
+    // The payee that the record shows is the one that was sent, but nobody asked whether it was seen before.
+    [[full], [{ url: SUM.url, calls_per_month: 100, price: "0.05" }]],
+    [[SUM.url], [{ url: SUM.url, pay_to: PAYEE }]],
+  ] as [(string | Dependency)[], (string | Dependency)[]][])
+    expect([sent, await believed(sent, answered)]).toEqual([sent, "other_answer"]);
 });
