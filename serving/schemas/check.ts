@@ -96,6 +96,10 @@ export const CheckFacts = z.strictObject({
   asked: z.string(),
   /** How the url was found in the record. */
   matched: Matched,
+  method: z
+    .enum(["GET", "POST"])
+    .optional()
+    .describe("The method of the question, where the record does not hold the url (`matched` is `none`)."),
   defects: z.array(Defect),
   capabilityId: CapId.optional(),
   url: z.string().optional(),

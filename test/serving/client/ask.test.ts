@@ -91,11 +91,12 @@ describe("an answer about one method does not stand in for one about another", (
   const BOTH = { url: "https://seller.example/both" };
   const TOOL: EndpointSpec = { url: "https://seller.example/mcp", tool: "add one", method: "POST" };
   const TEMPLATE = { url: "https://seller.example/users/:id" };
+  const POSTED = { url: "https://seller.example/posted", method: "POST" as const };
   let own: PublicRecord;
   let service: LiveService;
   beforeAll(async () => {
     own = await PublicRecord.open();
-    const all: EndpointSpec[] = [BOTH, { ...BOTH, method: "POST" }, TOOL, TEMPLATE];
+    const all: EndpointSpec[] = [POSTED, BOTH, { ...BOTH, method: "POST" }, TOOL, TEMPLATE];
     await own.publish(all.map(listingDraft));
     await own.live(all.map((spec) => rowOf(spec)));
     service = await liveService(own);
@@ -107,8 +108,10 @@ describe("an answer about one method does not stand in for one about another", (
 
   const check = (url: string, method: "GET" | "POST") => service.client().check({ url, method });
   /** The true answer to one question, in the place of the answer to another. */
-  const replayed = async (url: string, of: "GET" | "POST", to: "GET" | "POST"): Promise<string> => {
-    const answer = await (await fetch(`${service.url}/v1/check?${new URLSearchParams({ url, method: of })}`)).text();
+  const replayed = async (url: string, of: "GET" | "POST" | undefined, to: "GET" | "POST"): Promise<string> => {
+    const query = new URLSearchParams({ url });
+    if (of) query.set("method", of);
+    const answer = await (await fetch(`${service.url}/v1/check?${query}`)).text();
     const options = { base: "https://touchstone.test", keys: own.jwks, now };
     const client = new Service({ ...options, fetch: async () => new Response(answer) });
     return client.check({ url, method: to }).then(
@@ -123,6 +126,16 @@ describe("an answer about one method does not stand in for one about another", (
     expect(await replayed(BOTH.url, "GET", "GET")).toBe("believed");
     expect(await replayed(BOTH.url, "GET", "POST")).toBe("other_answer");
     expect(await replayed(BOTH.url, "POST", "GET")).toBe("other_answer");
+  });
+
+  test("of a url that the record has with the other method alone, or not at all", async () => {
+    for (const url of [POSTED.url, "https://seller.example/unseen"]) {
+      const { band, matched, method } = await check(url, "GET");
+      expect([band, matched, method]).toEqual(["UNRATED", "none", "GET"]);
+      expect(await replayed(url, "GET", "GET")).toBe("believed");
+      expect(await replayed(url, "GET", "POST")).toBe("other_answer");
+    }
+    expect(await replayed("https://seller.example/unseen", undefined, "POST")).toBe("other_answer");
   });
 
   test("of one path, and of a template", async () => {
