@@ -32,7 +32,8 @@ interface StoredOffer {
 
 type AskedColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
 
-interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corrected" | "request" | AskedColumn> {
+interface Row
+  extends Omit<VolatileRow, "asked_for_payment" | "card_leaf" | "defects" | "corrected" | "request" | AskedColumn> {
   asked: number;
   offers: StoredOffer[];
   paid_to: string[];
@@ -49,10 +50,10 @@ interface Row extends Omit<VolatileRow, "asked_for_payment" | "defects" | "corre
  */
 export interface PublishedCards {
   /**
-   * Returns the headline card of a capability (endpoint): `at` is its `computed_at` (RFC 3339), and `read` the log
-   * positions {topic: next offset} up to which its grading run had read.
+   * Returns the headline card of a capability (endpoint): `leaf` is the index of its leaf, `at` its `computed_at` (RFC
+   * 3339), and `read` the log positions {topic: next offset} up to which its grading run had read.
    */
-  get(cap: string): { at: string; read: Readonly<Record<string, number>> } | undefined;
+  get(cap: string): { leaf: number; at: string; read: Readonly<Record<string, number>> } | undefined;
 }
 
 /** Number of rows that are made before other work gets a turn of the event loop: a few milliseconds of work. */
@@ -70,9 +71,11 @@ export async function volatileRows(
   corrections: ReadonlyMap<string, readonly CorrectionRecord[]> = new Map(),
   caps?: readonly string[],
 ): Promise<VolatileRow[]> {
+  const cardLeaves = new Map<string, number>();
   const endpoints = (caps ?? (await knownCaps(lake))).map((cap) => {
     const card = published.get(cap);
     if (!card) return { cap, at: null, since: null, read: null };
+    cardLeaves.set(cap, card.leaf);
     const at = new Date(card.at);
     return { cap, at: at.getTime(), since: windowStart(at).getTime(), read: card.read };
   });
@@ -84,7 +87,10 @@ export async function volatileRows(
     );
   }
   const requests = await readRequests(lake, endpoints);
-  for (const row of rows) row.request = requests.get(row.capability_id) ?? null;
+  for (const row of rows) {
+    row.card_leaf = cardLeaves.get(row.capability_id) ?? null;
+    row.request = requests.get(row.capability_id) ?? null;
+  }
   return rows;
 }
 
@@ -138,6 +144,7 @@ function volatileOf(row: Row, corrections: readonly CorrectionRecord[]): Volatil
     ...askedTermsOf(offers, paid_to),
     defects: JSON.stringify(keepLastOfEach(defects)),
     corrected: JSON.stringify(corrections),
+    card_leaf: null,
     request: null,
   };
 }

@@ -15,6 +15,7 @@ import { rfc3339 } from "../record/time.ts";
 import { PLATFORM_CAP_FACTOR } from "../record/url.ts";
 import { type Change, createNotice, createWatcherRecord, type Message, type WatcherType } from "./notice.ts";
 import {
+  firstLeafToScan,
   isBehind,
   MAX_WAITING_ALL,
   type NoticeQueue,
@@ -183,7 +184,7 @@ export class Notifier {
     for (const watcher of this.table.activeWatchers()) {
       if (this.#queues.has(watcher.id)) continue;
       const emptyState = { waiting: [], corrected: new Set<string>(), isBusy: false, pausedUntil: 0, unrecorded: null };
-      this.#queues.set(watcher.id, { watcher, scannedTo: watcher.next, ...emptyState });
+      this.#queues.set(watcher.id, { watcher, scannedTo: firstLeafToScan(watcher), ...emptyState });
     }
   }
 

@@ -26,6 +26,11 @@ export interface WatchedCap {
    * card when the watcher was created, or null if it had none.
    */
   standing: Standing | null;
+  /**
+   * A correction of this endpoint in a leaf from this position on was published after that card; before the first
+   * notice, after the watcher was created.
+   */
+  correctedFrom: number;
 }
 
 export type Attempt = BodyOf<"watcher.delivered"> | BodyOf<"watcher.failed">;
@@ -101,7 +106,7 @@ const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder =>
  * that creates watchers does.
  */
 export class WatcherTable implements StoredFold {
-  readonly form = "watchers.3";
+  readonly form = "watchers.4";
   readonly #watchers = new Map<string, Watcher>();
   readonly #activeByDomain = new Map<string, number>();
   readonly #ended = new Set<string>();
@@ -211,7 +216,9 @@ export class WatcherTable implements StoredFold {
       ...{ watched: body.watched, usedAt: body.created_at },
       hmacKey: body.hmac_key ?? null,
       ...{ tokenSha256: body.token_sha256, createdAt: body.created_at, next: body.tree_size },
-      caps: new Map(ids.map((cap) => [cap, { seq: 0, standing: standing.get(cap) ?? null }])),
+      caps: new Map(
+        ids.map((cap) => [cap, { seq: 0, standing: standing.get(cap) ?? null, correctedFrom: body.tree_size }]),
+      ),
       ...{ state: "active", why: null, endedAt: null, failing: null, late: [] },
     };
     this.#watchers.set(body.id, watcher);
@@ -238,7 +245,7 @@ function applyDelivered(watcher: Watcher, body: BodyOf<"watcher.delivered">): vo
   watcher.next = body.leaf + 1;
   watcher.failing = null;
   watcher.usedAt = body.at;
-  watcher.caps.set(body.capability_id, { seq: body.seq, standing: body.to });
+  watcher.caps.set(body.capability_id, { seq: body.seq, standing: body.to, correctedFrom: body.leaf + 1 });
   addRecentAttempt(watcher, body);
 }
 
@@ -285,6 +292,16 @@ interface MemoryRoom {
 }
 
 /**
+ * Returns where the scan of a new queue begins: at the oldest leaf with a correction that a notice may have to name. An
+ * endpoint's correction may be older than the last notice of another one.
+ */
+export function firstLeafToScan({ next, caps }: Watcher): number {
+  let first = next;
+  for (const { correctedFrom } of caps.values()) first = Math.min(first, correctedFrom);
+  return first;
+}
+
+/**
  * Returns whether leaves were scanned for other queues that were not scanned for this one, and whether this one has
  * room.
  */
@@ -310,7 +327,8 @@ export async function scanLeaves(
   for await (const { leaf } of leaves) {
     if (leaf.kind === "correction" || leaf.kind === "reinstated") {
       for (const queue of queuesByCap.get(leaf.capability_id) ?? []) {
-        if (leaf.index >= queue.scannedTo && !fullQueues.has(queue)) queue.corrected.add(leaf.capability_id);
+        const firstLeaf = Math.max(queue.scannedTo, queue.watcher.caps.get(leaf.capability_id)!.correctedFrom);
+        if (leaf.index >= firstLeaf && !fullQueues.has(queue)) queue.corrected.add(leaf.capability_id);
       }
     }
     if (leaf.kind !== "grade" || !leaf.headline) continue;

@@ -139,9 +139,10 @@ export class PublishedFold {
 
 /**
  * The input of a published headline card: the time of its grading (RFC 3339), and how far that had read the event
- * log: {topic: next offset}.
+ * log: {topic: next offset}. `leaf` is the index of the card's leaf.
  */
 export interface HeadlineBasis {
+  leaf: number;
   at: string;
   read: Readonly<Record<string, number>>;
 }
@@ -149,7 +150,8 @@ export interface HeadlineBasis {
 /** Returns the input of an endpoint's published headline card; undefined for an endpoint without one. */
 export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis | undefined {
   const published = fold.caps.get(cap);
-  return published && headlineOf(published) ? { at: published.computedAt, read: published.positions } : undefined;
+  const headline = published && headlineOf(published);
+  return headline ? { leaf: headline.leaf, at: published.computedAt, read: published.positions } : undefined;
 }
 
 /**

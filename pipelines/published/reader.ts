@@ -161,6 +161,9 @@ class HistoryChanged extends Failure {
   }
 }
 
+const isCosignedBefore = (a: Checkpoint, b: Checkpoint): boolean =>
+  a.cosignedAt !== null && b.cosignedAt !== null && a.cosignedAt < b.cosignedAt;
+
 /** A proven state of the published tree. A later checkpoint is accepted only if its tree extends this one. */
 export interface Snapshot {
   readonly head: Checkpoint;
@@ -188,7 +191,8 @@ export class PublishedTree {
   }
 
   /**
-   * Reads the newest checkpoint; null before the first publication.
+   * Reads the newest checkpoint; null before the first publication. One that was cosigned before the last one that was
+   * read, as an old copy in a cache is, is ignored.
    * @throws BadNote, MissingObject, Tampered; HistoryChanged when its tree does not extend the last one.
    */
   async newest(): Promise<Snapshot | null> {
@@ -202,7 +206,9 @@ export class PublishedTree {
       throw new HistoryChanged(`back from ${lastSnapshot.head.size} leaves to ${head.size}`);
     if (lastSnapshot && head.size === lastSnapshot.head.size) {
       if (!head.root.equals(lastSnapshot.head.root)) throw new HistoryChanged(`two roots for ${head.size} leaves`);
-      return lastSnapshot;
+      // The checkpoint is signed again for freshness, perhaps with cosignatures that came late.
+      if (!isCosignedBefore(head, lastSnapshot.head)) this.#lastSnapshot = { head, reader: lastSnapshot.reader };
+      return this.#lastSnapshot;
     }
     const reader = await RecordReader.open(this.store, head);
     if (lastSnapshot && !(await reader.extends(lastSnapshot.head))) {

@@ -531,6 +531,9 @@ export const Standing = z.looseObject({
 });
 export type Standing = z.infer<typeof Standing>;
 
+/** Most capability ids of one watcher. */
+export const MAX_WATCHED_IDS = 300;
+
 /**
  * A watcher (a client's request to be notified when cards change) was created, after the receiver at its url had
  * answered our challenge. Of the secret part of the watcher's token only the hash is stored.
@@ -543,8 +546,11 @@ const WatcherCreated = z.looseObject({
       z.looseObject({
         asked: z.string().max(2048),
         matched: z.enum(MATCHED),
-        /** One id; for a url that is not in the record, one id for each HTTP method that a listing may give it. */
-        capability_ids: z.array(Id).min(1).max(2),
+        /**
+         * One id; for the url of an MCP server, one id for each of its tools; for a url that is not in the record, one
+         * id for each HTTP method, and for the tool, that a listing may give it.
+         */
+        capability_ids: z.array(Id).min(1).max(MAX_WATCHED_IDS),
       }),
     )
     .min(1)
@@ -554,7 +560,7 @@ const WatcherCreated = z.looseObject({
    */
   tree_size: z.int().min(0),
   /** The card that was shown for each watched endpoint in that tree; an endpoint without a card is left out. */
-  standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(200),
+  standing: z.array(z.looseObject({ capability_id: Id, ...Standing.shape })).max(MAX_WATCHED_IDS),
   token_sha256: Sha256Hex,
   /**
    * Key of the HMAC signature `v1` on the watcher's notices, base64, as its creator sent it. Absent: the notices have

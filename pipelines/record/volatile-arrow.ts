@@ -18,8 +18,8 @@ const textType = new Utf8();
 const numberType = new Float64();
 const textListType = new List(new Field("item", textType, false));
 
-/** Columns in order. Reading a file that lacks one of them fails; other columns are ignored. */
-const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
+/** Columns in order. Reading a file that lacks one of them fails, except for {@link OPTIONAL}; others are ignored. */
+const COLUMNS: { [name in keyof VolatileRow]-?: DataType } = {
   capability_id: textType,
   url: textType,
   method: textType,
@@ -49,6 +49,7 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   retried: textType,
   retried_at: numberType,
   payments: textType,
+  card_leaf: numberType,
   observations_since: numberType,
   withdrawn_since: numberType,
   defects: textType,
@@ -56,6 +57,8 @@ const COLUMNS: { [name in keyof VolatileRow]: DataType } = {
   request: textType,
 };
 const NAMES = Object.keys(COLUMNS) as (keyof VolatileRow)[];
+/** Columns that files of the previous version lack. */
+const OPTIONAL = ["card_leaf"] as const;
 /** The empty list that all rows share, since most lists are empty and a process holds millions of rows in memory. */
 const EMPTY_LIST: string[] = Object.freeze([]) as unknown as string[];
 
@@ -77,7 +80,7 @@ export async function encodeVolatile(rows: readonly VolatileRow[]): Promise<Uint
  * @throws Failure, before the first row, for bytes that are no Arrow file or lack a column
  */
 export function* readVolatileRows(bytes: Uint8Array): Generator<VolatileRow> {
-  const { rows, columns } = readColumns("volatile table", bytes, NAMES);
+  const { rows, columns } = readColumns("volatile table", bytes, NAMES, OPTIONAL);
   for (let i = 0; i < rows; i++) {
     const row: Record<string, unknown> = {};
     for (const [name, column] of columns) {

@@ -74,9 +74,14 @@ export interface VolatileRow {
    * Facts about payments that do not change the grade, as JSON text of {@link PaymentFacts}; null if there are none.
    */
   payments: string | null;
-  /** Number of observations newer than the published headline card (the one card that `check` shows of an endpoint). */
+  /**
+   * Index of the leaf with the published headline card (the one card that `check` shows of an endpoint) from which the
+   * next two members count; null if there was none. Absent in older tables.
+   */
+  card_leaf?: number | null;
+  /** Number of observations newer than that card. */
   observations_since: number;
-  /** Number of records behind the published headline card that a later correction withdrew. */
+  /** Number of records behind that card that a later correction withdrew. */
   withdrawn_since: number;
   /** Defects of the newest listing and 402 as JSON text of an array of Defect. */
   defects: string;

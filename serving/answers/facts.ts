@@ -222,6 +222,8 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
     why: withWarnings(null, related, flags.length > 0 ? NOT_ITSELF_IN_RECORD : NOT_IN_RECORD),
     asked: query.url,
     matched: "none" satisfies Matched,
+    // No id tells the method of this answer, so that it would stand in for one about the other method.
+    ...(query.method === undefined ? {} : { method: query.method }),
     defects: [],
     ...(flags.length > 0 ? { flags: orderFlags(flags) } : {}),
     ...(queued === undefined ? {} : { queued }),

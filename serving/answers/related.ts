@@ -72,8 +72,7 @@ const RELATED_FLAGS: readonly string[] = ["payee_took_the_money", "domain_took_t
  * @param leaf index of the card's leaf in the log
  */
 export function ownFlags(view: View, cap: string, flags: readonly string[], leaf: number): readonly string[] {
-  const { madeAt, treeSize } = view.volatile;
-  const hasNewerTables = view.row(cap) !== undefined && madeAt !== null && leaf < treeSize;
+  const hasNewerTables = view.volatile.madeAt !== null && view.hasRowSince(cap, leaf);
   return hasNewerTables ? flags.filter((flag) => !RELATED_FLAGS.includes(flag)) : flags;
 }
 

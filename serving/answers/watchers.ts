@@ -11,7 +11,7 @@ import { LogTail } from "../../infra/log/tail.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import { comparedMembers, createWatcherRecord, type WatcherType } from "../../pipelines/6-notify/notice.ts";
 import { isDelivered, type Watcher, WatcherTable } from "../../pipelines/6-notify/watcher-table.ts";
-import type { BodyOf } from "../../pipelines/record/bodies.ts";
+import { type BodyOf, MAX_WATCHED_IDS } from "../../pipelines/record/bodies.ts";
 import { capId, crockford130, isId } from "../../pipelines/record/ids.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import {
@@ -26,7 +26,7 @@ import { badField, type FieldError, Problem } from "../http/problem.ts";
 import { ReadOnlyReplica, type ServingLog } from "../replica/background-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
-import { matchUrl } from "../tables/match.ts";
+import { matchUrl, toolInUrl, toolsOf } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { clientNamesOf } from "./client-names.ts";
 import { challenge, sameText } from "./receiver.ts";
@@ -300,18 +300,26 @@ export function toWatcherAnswer(watcher: Watcher, view: View): WatcherAnswer {
 const countCardsAfter = (view: View, cap: string, computedAt: string): number =>
   (view.entry(cap)?.letters ?? []).filter(({ at }) => at > computedAt).length;
 
+const TOO_MANY_IDS = `makes more than ${MAX_WATCHED_IDS} endpoints of one watcher: name the tools of a server as url#tool`;
+
 type WatchedEndpoint = BodyOf<"watcher.created">["watched"][number];
 
 /**
- * Finds the endpoints to watch. A url that is not in the record is watched under the two ids that it would have with
- * GET and with POST, so that its first card causes a notice.
+ * Finds the endpoints to watch. The url of an MCP server means all of its listed tools. A url that is not in the record
+ * is watched under the ids that it would have with GET and with POST, and a tool in its fragment under its own, so that
+ * its first card causes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
 function resolveAllWatched(view: View, watch: readonly string[], validateUrl: Egress["validate"]): WatchedEndpoint[] {
   const errors: FieldError[] = [];
+  let idCount = 0;
   const watched = watch.flatMap((asked, i) => {
-    const one = resolveWatched(view, asked, validateUrl);
-    if (typeof one !== "string") return [one];
+    let one = resolveWatched(view, asked, validateUrl);
+    if (typeof one !== "string") {
+      idCount += one.capability_ids.length;
+      if (idCount <= MAX_WATCHED_IDS) return [one];
+      one = TOO_MANY_IDS;
+    }
     errors.push({ pointer: `/watch/${i}`, detail: one });
     return [];
   });
@@ -333,11 +341,18 @@ function resolveWatched(view: View, asked: string, validateUrl: Egress["validate
     if (error instanceof BadUrl) return `is no endpoint: ${error.says}`;
     throw error;
   }
-  const match = matchUrl(view, url);
-  if (match) return { asked, matched: match.matched, capability_ids: [match.cap] };
+  const tool = toolInUrl(asked);
+  // A listing of a tool that names no method gives it POST.
+  const idsOfTool = tool === null ? [] : [capId("POST", url, tool)];
+  const match = matchUrl(view, url, undefined, tool);
+  if (match?.tools?.unknownTool != null) return { asked, matched: "none", capability_ids: idsOfTool };
+  if (match) {
+    const otherTools = match.tools ? toolsOf(view, url) : [];
+    return { asked, matched: match.matched, capability_ids: [...new Set([match.cap, ...otherTools])].sort() };
+  }
   const verdict = validateUrl(url);
   if (!verdict.ok) return `is never fetched: ${verdict.says}`;
-  return { asked, matched: "none", capability_ids: [capId("GET", url), capId("POST", url)] };
+  return { asked, matched: "none", capability_ids: [capId("GET", url), capId("POST", url), ...idsOfTool] };
 }
 
 /** The content of a watcher's bearer token: the watcher's id, the position of its record in the log, and the secret. */

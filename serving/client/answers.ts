@@ -108,6 +108,8 @@ export interface CheckAnswer {
   asked: string;
   /** How the url was found in the record. */
   matched: Matched;
+  /** The method of the question, where `matched` is `none`. Where the url is known, `capabilityId` is a hash over it. */
+  method?: "GET" | "POST";
   defects: Defect[];
   /** Id of the endpoint. */
   capabilityId?: string;

@@ -194,7 +194,8 @@ export class Service {
   }
 
   /**
-   * Checks up to 200 dependencies (endpoints that the caller pays), with sums by payee (POST /v1/exposure).
+   * Checks up to 200 dependencies (endpoints that the caller pays), with sums by payee (POST /v1/exposure). The signed
+   * report must repeat each dependency, so that one about other dependencies is not taken.
    * @throws ServiceFault
    */
   async exposure(dependencies: readonly (string | Dependency)[]): Promise<ExposureReport> {
@@ -202,7 +203,11 @@ export class Service {
     const limits = { max_bytes: MAX_REPORT_BYTES, timeout_ms: this.#timeout_ms * REPORT_TIMES };
     const { body } = await this.ask("/v1/exposure", init, limits);
     const report = (await this.verified(body, "answers", "answered_at")) as ExposureReport;
-    if (report.schema !== "svc.exposure.v1" || report.lines?.length !== dependencies.length) {
+    const isOther =
+      report.schema !== "svc.exposure.v1" ||
+      report.lines?.length !== dependencies.length ||
+      !dependencies.every((one, i) => isLineOf(report.lines[i]!, typeof one === "string" ? { url: one } : one));
+    if (isOther) {
       throw new ServiceFault("other_answer", "the signed answer is no report on these dependencies");
     }
     return report;
@@ -243,6 +248,22 @@ export class Service {
     return object as object;
   }
 }
+
+/** Does a line repeat all that the request held about this dependency, and no more? */
+const isLineOf = (
+  line: ExposureReport["lines"][number],
+  { url, calls_per_month, price, pay_to }: Dependency,
+): boolean =>
+  line.asked === url &&
+  line.calls_per_month === (calls_per_month ?? null) &&
+  line.price_given === (price === undefined ? undefined : sixDecimals(price)) &&
+  (pay_to === undefined
+    ? line.pay_to_seen_before === undefined
+    : line.pay_to_seen_before !== undefined && line.pay_to === pay_to);
+
+/** Returns an amount of dollars as the service prints it: "00.05" gives "0.050000". */
+const sixDecimals = (price: string): string =>
+  price.replace(/^0+(?=\d)/, "").replace(/\.\d+$/, (fraction) => fraction.padEnd(7, "0"));
 
 const isAbout = ({ payee }: CheckAnswer, payTo: string): boolean =>
   typeof payee?.address === "string" && addressKey(payee.address) === addressKey(payTo);

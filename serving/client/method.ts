@@ -31,15 +31,16 @@ function toolOf(url: string): string {
 }
 
 /**
- * Is this answer about that HTTP method? An answer does not name its method, but the endpoint's id is a hash of method
- * and url, so a signed answer about GET does not pass as one about POST. An answer about an unknown url has no id, and
- * a question by id needs no method: both pass. A tool of an MCP server is called by POST. If the question does not name
+ * Is this answer about that HTTP method? The endpoint's id is a hash of method and url, so a signed answer about GET
+ * does not pass as one about POST. An answer about an unknown url has no id; it names the method that was asked about.
+ * A question by id needs no method, and passes. A tool of an MCP server is called by POST. If the question does not name
  * the tool, the id of the tool cannot be computed; then any id passes that is not the id of the url under a plain
  * method.
  */
 export async function isOfMethod(answer: CheckAnswer, method: string): Promise<boolean> {
   const { matched, asked, url, capabilityId: id } = answer;
-  if (matched === "none" || id === asked) return true;
+  if (matched === "none") return answer.method === method;
+  if (id === asked) return true;
   if (url === undefined || id === undefined) return false;
   if (id === (await capabilityId(method, url))) return true;
   if (method !== "POST") return false;

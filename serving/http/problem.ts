@@ -109,7 +109,8 @@ export function queryOf(search: URLSearchParams): Record<string, string | string
   const query: Record<string, string | string[]> = Object.create(null);
   for (const [name, value] of search) {
     const earlier = query[name];
-    query[name] = earlier === undefined ? value : Array.isArray(earlier) ? [...earlier, value] : [earlier, value];
+    if (Array.isArray(earlier)) earlier.push(value);
+    else query[name] = earlier === undefined ? value : [earlier, value];
   }
   return query;
 }

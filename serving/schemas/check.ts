@@ -5,6 +5,7 @@ import {
   CapId,
   Correction,
   Defect,
+  isWholeText,
   Matched,
   Money,
   ONE_TEXT,
@@ -12,6 +13,7 @@ import {
   Tier,
   URL_OR_ID,
   URL_OR_ID_MESSAGE,
+  WHOLE_TEXT_MESSAGE,
 } from "./common.ts";
 
 /** Shortest and longest url in a request, characters (interface, Limits). */
@@ -26,6 +28,7 @@ export const CheckQuery = z.object({
     .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
+    .refine(isWholeText, WHOLE_TEXT_MESSAGE)
     .describe("Url of the endpoint, or its capability id."),
   method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
   pay_to: z
@@ -93,6 +96,10 @@ export const CheckFacts = z.strictObject({
   asked: z.string(),
   /** How the url was found in the record. */
   matched: Matched,
+  method: z
+    .enum(["GET", "POST"])
+    .optional()
+    .describe("The method of the question, where the record does not hold the url (`matched` is `none`)."),
   defects: z.array(Defect),
   capabilityId: CapId.optional(),
   url: z.string().optional(),

@@ -20,6 +20,11 @@ export const HTTP_URL = /^\s*[hH][tT][tT][pP][sS]?:/;
 export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{26}$)/;
 export const URL_OR_ID_MESSAGE = "must be an http or https url, or a capability id";
 
+const LONE_SURROGATE = /\p{Surrogate}/u;
+/** RFC 8785 cannot print a lone surrogate, so no signed answer and no record can repeat a text that has one. */
+export const isWholeText = (text: string): boolean => !LONE_SURROGATE.test(text);
+export const WHOLE_TEXT_MESSAGE = "must be whole Unicode text";
+
 /**
  * Returns a JSON Schema that states which values the refinements of a zod schema refuse: a value must match none of the
  * given schemas. It uses `not`, because client generators make additional types from the other keywords for a choice.

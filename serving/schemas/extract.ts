@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
-import { forbidsAll, HTTP_URL, refusalSchema, requiresAll } from "./common.ts";
+import { forbidsAll, HTTP_URL, isWholeText, refusalSchema, requiresAll, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
 /**
  * Largest document that may be sent, bytes after decoding. A fetched document may be as large as the limits of the
@@ -19,8 +19,8 @@ export const FetchedUrl = z
   .min(URL_LENGTH.min, LENGTH_MESSAGE)
   .max(URL_LENGTH.max, LENGTH_MESSAGE)
   .regex(HTTP_URL, "must be an http or https url")
-  // The address is part of the signed answer, and a lone surrogate has no canonical bytes (RFC 8785 section 3.2.2.2).
-  .refine((text) => !/\p{Surrogate}/u.test(text), "must be well-formed Unicode");
+  // The address is part of the signed answer.
+  .refine(isWholeText, WHOLE_TEXT_MESSAGE);
 
 const PARTS = ["whole", "main"] as const;
 

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
-import { HTTP_URL, URL_OR_ID, URL_OR_ID_MESSAGE } from "./common.ts";
+import { HTTP_URL, isWholeText, URL_OR_ID, URL_OR_ID_MESSAGE, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
 /** Most endpoints of one watcher. */
 const MAX_WATCHED = 100;
@@ -11,7 +11,12 @@ function isHmacKey(text: string): boolean {
   return bytes.length >= 24 && bytes.length <= 64 && bytes.toString("base64") === text;
 }
 
-const WatchedName = z.string().min(8).max(2048).regex(URL_OR_ID, URL_OR_ID_MESSAGE);
+const WatchedName = z
+  .string()
+  .min(8)
+  .max(2048)
+  .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
+  .refine(isWholeText, WHOLE_TEXT_MESSAGE);
 
 /** Body of POST /v1/watchers. */
 export const WatcherRequest = z.strictObject({

@@ -70,8 +70,9 @@ export class Follower {
   }
 
   /**
-   * Refreshes once: folds the log's new leaves, reads newer volatile rows, and replaces the view. Concurrent callers
-   * share one refresh.
+   * Refreshes once: reads newer volatile rows, folds the log's new leaves, and replaces the view. The rows are read
+   * first, so that the tree that is read then is not older than they are; where it is, as on a replica whose source is
+   * behind, the old rows stay. Concurrent callers share one refresh.
    * @returns whether the view changed
    * @throws errors of the tree and the store (HistoryChanged, Tampered ..); the old view stays
    */
@@ -107,13 +108,15 @@ export class Follower {
 
   async #refreshOnce(): Promise<boolean> {
     const old = this.#view;
+    const read = await this.#loadVolatileRows(old);
     const snapshot = await this.deps.tree.newest();
+    const size = snapshot?.head.size ?? 0;
     const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
-    const { volatile, newRows } = await this.#loadVolatileRows(old);
+    // Rows of a larger tree count from cards, and leave out corrections, that this tree does not have.
+    const { volatile, newRows } = read.volatile.treeSize > size ? { volatile: old.volatile, newRows: [] } : read;
     const addName = (row: VolatileRow): void =>
       old.urlIndex.add({ cap: row.capability_id, url: row.url, method: row.method });
     await forEachYielding(newRows, LEAVES_PER_TURN, addName);
-    const size = snapshot?.head.size ?? 0;
     const changed = volatile !== old.volatile || size !== old.size;
     if (changed) {
       const view = new View({ ...old, size, entries, related, volatile });

@@ -1,6 +1,6 @@
 import { segmentsOf } from "../../pipelines/record/template.ts";
 import type { Matched } from "../../pipelines/record/vocabulary.ts";
-import { headlineOf } from "./entry.ts";
+import { headlineOf, isListed } from "./entry.ts";
 import type { NamedEndpoint } from "./url-index.ts";
 import type { View } from "./view.ts";
 
@@ -33,6 +33,13 @@ export function toolInUrl(url: string): string | null {
 }
 
 const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry(cap)?.listing?.tool ?? null;
+
+/** Returns the ids of the listed tools of the MCP server with this url; none for any other url. */
+export const toolsOf = (view: View, normalised: string): string[] =>
+  view.urlIndex
+    .withUrl(normalised)
+    .filter((name) => toolOf(view, name) !== null && isListed(view.entry(name.cap)))
+    .map(({ cap }) => cap);
 
 /** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
 export const hasTools = (view: View, normalised: string): boolean =>

@@ -24,7 +24,7 @@ export interface VolatileRows {
   etag: string | null;
   /** When that version was made, unix ms; null before the first. */
   madeAt: number | null;
-  /** Size of the log when the rows were made. Their counts start from the cards in the log of that size. */
+  /** Size of the log when the rows were named. They were made from the log of that size or of a smaller one. */
   treeSize: number;
   /** For each topic and partition of the log, the position up to which its records are counted in the rows. */
   positions: Positions;
@@ -145,12 +145,30 @@ export class View {
   /**
    * Returns the numbers of observations and withdrawals since a card, from the volatile rows. A row counts from the
    * card that was the newest when the row was made, so for a newer card the result is zero.
-   * @param leaf index of the card's leaf
+   * @param leaf index of the card's leaf; undefined for an endpoint without a card
    */
   countsSince(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
     const row = this.row(cap);
-    if (!row || (leaf !== undefined && leaf >= this.volatile.treeSize)) return { observations: 0, withdrawn: 0 };
+    if (!row || !this.#isMadeFrom(row, leaf)) return { observations: 0, withdrawn: 0 };
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
+  }
+
+  /**
+   * Reports whether an endpoint's row was made after this card was published.
+   * @param leaf index of the card's leaf
+   */
+  hasRowSince(cap: string, leaf: number): boolean {
+    const row = this.row(cap);
+    return row !== undefined && this.#isMadeFrom(row, leaf);
+  }
+
+  /**
+   * Reports whether a row was made from this card. Rows of the previous version do not name their card; they are taken
+   * as made when they were named.
+   */
+  #isMadeFrom({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
+    if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
+    return card_leaf === (leaf ?? null);
   }
 
   /** Returns the table of payees, built at first use. */

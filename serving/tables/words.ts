@@ -49,6 +49,16 @@ interface IndexSource {
   entries: LayeredMap<Entry>;
 }
 type RowText = readonly [row: number, text: IndexedText | null];
+/** An endpoint's row in the index, and the listing that the thread has indexed; null: none. */
+interface IndexedRow {
+  row: number;
+  listing: ListingFacts | null;
+}
+/** A listing to index in place of the row's; null: the endpoint is not listed any more. */
+interface RowChange {
+  indexed: IndexedRow;
+  listing: ListingFacts | null;
+}
 
 /**
  * Full-text index of the listed endpoints. The index is in a thread of its own, so a query never blocks the event
@@ -56,8 +66,8 @@ type RowText = readonly [row: number, text: IndexedText | null];
  * it, so callers must drop endpoints that their view does not list.
  */
 export class WordIndex {
-  /** By capability id: the endpoint's row in the index, and the listing that was indexed. */
-  readonly #rowsByCap = new Map<string, { row: number; listing: ListingFacts | null }>();
+  /** By capability id. */
+  readonly #rowsByCap = new Map<string, IndexedRow>();
   #entries: LayeredMap<Entry> | null = null;
   #size = -1;
   #sentBatches = 0;
@@ -137,39 +147,38 @@ export class WordIndex {
 
   async #updateAll(entries: LayeredMap<Entry>): Promise<void> {
     const giveTurn = createYielder(ENTRIES_PER_TURN);
-    let batch: RowText[] = [];
+    let batch: RowChange[] = [];
     for (const entry of entries.values()) {
       await giveTurn();
-      const put = this.#changedText(entry);
-      if (put === null || batch.push(put) < TEXTS_PER_BATCH) continue;
+      const change = this.#changeOf(entry);
+      if (change === null || batch.push(change) < TEXTS_PER_BATCH) continue;
       await this.#send(batch);
       batch = [];
     }
     if (batch.length > 0) await this.#send(batch);
   }
 
-  /** Returns the new text of an endpoint, or null when the index already has it. */
-  #changedText(entry: Entry): RowText | null {
+  /** Returns the listing of an endpoint, or null when the index already has it. */
+  #changeOf(entry: Entry): RowChange | null {
     const listing = isListed(entry) ? entry.listing : null;
-    const indexed = this.#rowsByCap.get(entry.cap);
+    let indexed = this.#rowsByCap.get(entry.cap);
+    if ((indexed?.listing ?? null) === listing) return null;
     if (indexed === undefined) {
-      if (listing === null) return null;
-      const row = this.#rowsByCap.size;
-      this.#rowsByCap.set(entry.cap, { row, listing });
-      return [row, textOf(listing)];
+      indexed = { row: this.#rowsByCap.size, listing: null };
+      this.#rowsByCap.set(entry.cap, indexed);
     }
-    if (indexed.listing === listing) return null;
-    indexed.listing = listing;
-    return [indexed.row, listing && textOf(listing)];
+    return { indexed, listing };
   }
 
   /**
    * Sends texts to the thread. The first batch after a restart replaces the whole index. A thread that lost its index
-   * refuses further batches and queries, and then everything is sent again.
+   * refuses further batches and queries, and then everything is sent again. The listings of a batch that is not taken
+   * stay as they were, so that the next update sends them.
    */
-  async #send(put: readonly RowText[]): Promise<void> {
-    await this.#ask({ put });
+  async #send(batch: readonly RowChange[]): Promise<void> {
+    await this.#ask({ put: batch.map(({ indexed, listing }) => [indexed.row, listing && textOf(listing)]) });
     this.#sentBatches++;
+    for (const { indexed, listing } of batch) indexed.listing = listing;
   }
 }
 

@@ -12,6 +12,7 @@ import { createLogger, createMetrics } from "../../infra/telemetry.ts";
 import { type CheckpointTrust, signCheckpoint, witnessName } from "../../infra/tree/checkpoint.ts";
 import { Committer } from "../../pipelines/4-publish/committer.ts";
 import type { Draft, Group } from "../../pipelines/4-publish/leaves.ts";
+import { headlineBasisOf } from "../../pipelines/published/fold.ts";
 import { liveKey, VIEW } from "../../pipelines/published/objects.ts";
 import type { Component, Components, SignedCard, UnsignedCard } from "../../pipelines/record/card.ts";
 import { capId } from "../../pipelines/record/ids.ts";
@@ -206,18 +207,28 @@ export class PublicRecord {
     }));
   }
 
-  /** Write a volatile table and the view that names it. */
+  /**
+   * Write a volatile table and the view that names it. Rows that do not say so count from the card that the record
+   * shows now, as an owner's do.
+   */
   async live(rows: readonly VolatileRow[], view: Partial<View> = {}): Promise<void> {
+    const key = liveKey(0, this.#views);
+    const leafOf = (cap: string) => headlineBasisOf(this.committer.fold, cap)?.leaf ?? null;
+    const made = rows.map((row) => ({ card_leaf: leafOf(row.capability_id), ...row }));
+    await this.store.create(key, await encodeVolatile(made));
+    await this.name([key], view);
+  }
+
+  /** Write a view that names these tables. */
+  async name(live: string[], view: Partial<View> = {}): Promise<void> {
     const n = this.#views++;
-    const key = liveKey(0, n);
-    await this.store.create(key, await encodeVolatile(rows));
     const held = await this.store.head(VIEW);
     const next: View = {
       v: 1,
       at: new Date(Date.parse(NOW) + n).toISOString(),
       index: null,
       tree_size: this.committer.fold.size,
-      live: [key],
+      live,
       positions: { "observations.free": { "0": n } },
       ...view,
     };

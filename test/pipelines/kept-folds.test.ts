@@ -174,7 +174,7 @@ test("in any history of watchers a table from a file and the tail says what one 
  * Files name the form of what they hold. Whoever changes a member here, or what a record does to a table, gives the form
  * another name in the same commit, or a start would go on from what the old rules had made.
  */
-test("what the forms orders.7 and watchers.3 hold", async () => {
+test("what the forms orders.7 and watchers.4 hold", async () => {
   const [drawn] = fc.sample(history, { numRuns: 1, seed: 7 });
   const { log } = await lived(drawn!);
   const table = await fromStart(new OrderTable(), log, "orders");
@@ -196,7 +196,7 @@ test("what the forms orders.7 and watchers.3 hold", async () => {
   const [kept] = [...watchers.kept()] as unknown as [{ watcher: Watcher }];
   expect([watchers.form, Object.keys(kept.watcher).join(" ")]).toMatchInlineSnapshot(`
     [
-      "watchers.3",
+      "watchers.4",
       "id url domain platform by partition watched usedAt hmacKey tokenSha256 createdAt next caps state why endedAt failing late",
     ]
   `);

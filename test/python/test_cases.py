@@ -22,7 +22,7 @@ from touchstone_client import (
     verify_check,
 )
 from touchstone_client._guard import Guard
-from touchstone_client._service import capability_id
+from touchstone_client._service import capability_id, is_of_method
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES: dict[str, Any] = json.loads((ROOT / "test/serving/client/shared-cases.golden.json").read_text("utf-8"))
@@ -66,6 +66,12 @@ def test_entries() -> None:
             amount, pay_to = int(expected["amount"]), expected["payTo"]
             assert (mine.network, mine.asset, mine.amount, mine.pay_to) == (expected["network"], expected["asset"], amount, pay_to)
             assert (mine.scheme, mine.valid_for_s) == (expected["scheme"], expected["validFor_s"])
+
+
+def test_methods() -> None:
+    assert len(CASES["methods"]) > 40
+    for case in CASES["methods"]:
+        assert is_of_method(case["answer"], case["method"]) == case["is"], case
 
 
 def test_ids() -> None:

@@ -1,13 +1,15 @@
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { tableFromIPC, tableToIPC } from "apache-arrow";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { CHECKPOINT, VIEW } from "../../pipelines/published/objects.ts";
-import { PublishedTree } from "../../pipelines/published/reader.ts";
+import { PublishedTree, type Snapshot } from "../../pipelines/published/reader.ts";
+import { encodeVolatile } from "../../pipelines/record/volatile-arrow.ts";
 import { headlineOf } from "../../serving/tables/entry.ts";
-import { Follower } from "../../serving/tables/follower.ts";
+import { Follower, type FollowerDeps } from "../../serving/tables/follower.ts";
 import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { ManualClock } from "../helpers/serving.ts";
 import { TurnsSeen } from "../helpers/turns.ts";
@@ -21,9 +23,11 @@ beforeEach(async () => {
 });
 afterEach(() => record.close());
 
-const follow = (store: Store = record.store): Follower =>
+const treeOf = (store: Store): PublishedTree => new PublishedTree(store, record.trust);
+
+const follow = (store: Store = record.store, tree: FollowerDeps["tree"] = treeOf(store)): Follower =>
   new Follower({
-    ...{ tree: new PublishedTree(store, record.trust), store, origin: ORIGIN, clock: new ManualClock() },
+    ...{ tree, store, origin: ORIGIN, clock: new ManualClock() },
     ...{ logger: record.logger, metrics: record.metrics, everyMs: 5 },
   });
 
@@ -235,6 +239,61 @@ describe("the volatile rows", () => {
     await record.publish(record.grades([cardOf(A, { computed_at: "2026-11-21T11:00:00.000Z" })], "C."));
     await follower.refresh();
     expect(since()).toEqual({ observations: 0, withdrawn: 0 });
+  });
+
+  /** A card and the row that withdraws half of it; then the correction, the next card, and the row that is made against it. */
+  const FIRST = cardOf(A, { sample_count: 12 });
+  const SECOND = cardOf(A, { sample_count: 7, computed_at: "2026-11-21T11:00:00.000Z" });
+  const since = ({ view }: Follower) => view.countsSince(capOf(A), headlineOf(view.entry(capOf(A))!)?.leaf).withdrawn;
+  const corrected = JSON.stringify([{ kind: "correction", body: { id: "ours" } }]);
+
+  test("that are newer than the tree wait for it, so that a withdrawn letter does not come back", async () => {
+    await record.publish([listingDraft(A)], record.grades([FIRST], "B."));
+    await record.live([rowOf(A, { withdrawn_since: 5, corrected })]);
+    // The tree of a replica: its checkpoint is older than what `live/` has by then.
+    const tree = treeOf(record.store);
+    let behind: Snapshot | null = null;
+    const follower = follow(record.store, { newest: async () => behind ?? tree.newest() });
+    await follower.refresh();
+    expect(since(follower)).toBe(5);
+    behind = await tree.newest();
+    const said = { kind: "correction" as const, capability_id: capOf(A), body: { id: "ours" }, position: 1 };
+    await record.publish([said], record.grades([SECOND], "C."));
+    await record.live([rowOf(A)]);
+    await follower.refresh();
+    expect([follower.view.size, since(follower), follower.view.row(capOf(A))?.corrected]).toEqual([2, 5, corrected]);
+    behind = null;
+    await follower.refresh();
+    expect([follower.view.size, since(follower), follower.view.row(capOf(A))?.corrected]).toEqual([4, 0, "[]"]);
+  });
+
+  test("that are named after a card they were not made against do not withdraw it", async () => {
+    await record.publish([listingDraft(A)], record.grades([FIRST], "B."));
+    await record.live([rowOf(A, { withdrawn_since: 5, corrected })]);
+    const follower = follow();
+    await follower.refresh();
+    const live = [...follower.view.volatile.files.keys()];
+    await record.publish(record.grades([SECOND], "C."));
+    await record.name(live);
+    await follower.refresh();
+    expect([follower.view.volatile.treeSize, since(follower)]).toEqual([3, 0]);
+    await record.live([rowOf(A, { withdrawn_since: 1 })]);
+    await follower.refresh();
+    expect(since(follower)).toBe(1);
+  });
+
+  test("of an owner of the version before, which do not name their card, count as of the tree they were named with", async () => {
+    await record.publish([listingDraft(A)], record.grades([FIRST], "B."));
+    const table = tableFromIPC(await encodeVolatile([rowOf(A, { withdrawn_since: 5 })]));
+    const older = tableToIPC(table.select(table.schema.names.filter((name) => name !== "card_leaf")), "file");
+    await record.store.create("live/0.77.arrow", older);
+    await record.name(["live/0.77.arrow"]);
+    const follower = follow();
+    await follower.refresh();
+    expect(since(follower)).toBe(5);
+    await record.publish(record.grades([SECOND], "C."));
+    await follower.refresh();
+    expect(since(follower)).toBe(0);
   });
 
   test.each([

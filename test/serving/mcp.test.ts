@@ -159,6 +159,10 @@ describe.each([
       expect(text).toMatch(/url|method/);
       expect(text).not.toMatch(/\.ts|\bat \w+ \(/);
     }
+    // An answer that repeats half a character has no canonical bytes, so nobody could verify it.
+    const halves = { url: `${SUM.url}?q=\ud800` };
+    const half = await client.callTool({ name: "check_grade", arguments: halves });
+    expect([half.isError, textOf(half)]).toEqual([true, expect.stringContaining("must be whole Unicode text")]);
     const result = await client.callTool({ name: "check_grade", arguments: { url: "javascript:alert(1)" } });
     expect(ProblemDocument.parse(JSON.parse(textOf(result)))).toMatchObject({
       type: "/docs/api#bad-request",

@@ -208,12 +208,14 @@ test("a plan names the nearest with what they lack; words that say nothing do no
   expect([await candidates("the"), await candidates("???")]).toEqual([[], []]);
 });
 
-test("follows the record, and a thread that lost its index is told everything again", async () => {
+test("follows the record, and a thread that lost its index or refused a batch is told everything again", async () => {
   let index = new TextIndex({});
   let batches = 0;
+  let isFull = false;
   const thread = {
     // biome-ignore lint/suspicious/noExplicitAny: the thread's messages are its own
     async ask({ sent, put, match }: any): Promise<any> {
+      if (isFull) throw new Error("more than 200 questions wait");
       if (put && sent === 0) [index, batches] = [new TextIndex({}), 0];
       if (match) return sent <= batches ? { matched: index.match(match, true) } : {};
       if (sent !== batches) return {};
@@ -228,6 +230,9 @@ test("follows the record, and a thread that lost its index is told everything ag
     const { hits } = await findEndpoints(viewOf(serving.follower.view), readQuestion(q));
     return [...hits].map(({ entry }) => nameOf(entry.listing.url));
   };
+  isFull = true;
+  await expect(found("translate")).rejects.toThrow("more than 200");
+  isFull = false;
   expect(await found("translate")).toHaveLength(5);
   // It died, and another was begun that holds nothing.
   [index, batches] = [new TextIndex({}), 0];
@@ -238,6 +243,9 @@ test("follows the record, and a thread that lost its index is told everything ag
   const spec = at("late", "Translates speech");
   await record.publish([listingDraft(spec)], [listingDraft(at("storm", "Calm"))]);
   await serving.follower.refresh();
+  isFull = true;
+  await expect(found("calm")).rejects.toThrow("more than 200");
+  isFull = false;
   expect([await found("translate"), await found("calm"), await found("warnings")]).toEqual([
     expect.arrayContaining(["late"]),
     ["storm"],

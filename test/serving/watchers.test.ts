@@ -10,11 +10,12 @@ import type { Receiver } from "../../fixtures/receiver.ts";
 import { sha256hex } from "../../infra/canonical.ts";
 import { createEgress } from "../../infra/egress/create.ts";
 import { createLogger } from "../../infra/telemetry.ts";
+import { capId } from "../../pipelines/record/ids.ts";
 import { Watchers } from "../../serving/answers/watchers.ts";
 import { NO_LOG } from "../../serving/replica/background-log.ts";
 import { ProblemDocument } from "../../serving/schemas/common.ts";
 import { WatcherAnswer, WatcherMade } from "../../serving/schemas/watchers.ts";
-import { capOf } from "../helpers/public-record.ts";
+import { capOf, listingDraft } from "../helpers/public-record.ts";
 import { ManualClock, type TestServing } from "../helpers/serving.ts";
 import { deliver, MUL, postJson, readWatcher, SUM, WatcherTestbed, watch } from "../helpers/watchers.ts";
 
@@ -52,6 +53,36 @@ describe("POST /v1/watchers", () => {
     const [challenge] = receiver.challenges.slice(-1);
     expect(challenge).toMatchObject({ signedBy: ["answers"], body: { watcher_id: answer.watcher_id } });
     expect(Buffer.from(challenge!.body.challenge, "base64url")).toHaveLength(32);
+  });
+
+  test("a tool is watched by its name, and the server's url means all of its tools", async () => {
+    const server = "https://tools.example/mcp";
+    const tools = ["search", "sum"].map((tool) => ({ url: server, method: "POST" as const, tool }));
+    const [search, sum] = tools.map(capOf) as [string, string];
+    await bed.record.publish(tools.map((tool) => listingDraft(tool)));
+    await serving.follower.refresh();
+    const unknown = "https://unknown.example/mcp";
+    const watched = [`${server}#sum`, `${server}#none`, server, `${unknown}#sum`];
+    const response = await made({ url: receiver.url, watch: watched });
+    expect(WatcherMade.parse(await response.json()).watched).toEqual([
+      { asked: watched[0], matched: "exact", capability_ids: [sum] },
+      { asked: watched[1], matched: "none", capability_ids: [capId("POST", server, "none")] },
+      { asked: watched[2], matched: "exact", capability_ids: [search, sum].sort() },
+      {
+        ...{ asked: watched[3], matched: "none" },
+        capability_ids: [capId("GET", unknown), capId("POST", unknown), capId("POST", unknown, "sum")],
+      },
+    ]);
+    const many = Array.from({ length: 298 }, (_, i) => ({ ...tools[0]!, tool: `t${i}` }));
+    await bed.record.publish(many.map((tool) => listingDraft(tool)));
+    await serving.follower.refresh();
+    const problem = await problemOf(await made({ url: receiver.url, watch: [SUM.url, server] }));
+    expect(problem.errors).toEqual([
+      {
+        pointer: "/watch/1",
+        detail: "makes more than 300 endpoints of one watcher: name the tools of a server as url#tool",
+      },
+    ]);
   });
 
   test("the challenge may come back as a member of a JSON object", async () => {
@@ -126,6 +157,7 @@ describe("POST /v1/watchers", () => {
     ["a list", [], "/"],
     ["no url", { watch: [SUM.url] }, "/url"],
     ["a url that is none", { url: "hooks.example", watch: [SUM.url] }, "/url"],
+    ["half a character", { url: "https://hooks.example/x", watch: [`${SUM.url}?\ud800`] }, "/watch/0"],
     ["a url that is a number", { url: 1, watch: [SUM.url] }, "/url"],
     ["nothing to watch", { url }, "/watch"],
     ["an empty list", { url, watch: [] }, "/watch"],

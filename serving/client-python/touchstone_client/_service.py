@@ -140,7 +140,9 @@ def capability_id(method: str, url: str, tool: str = "") -> str:
 def is_of_method(answer: Mapping[str, Any], method: str) -> bool:
     """Returns whether an answer is about that method. A signed answer about GET must not pass as one about POST."""
     matched, asked, url, cap = (answer.get(name) for name in ("matched", "asked", "url", "capabilityId"))
-    if matched == "none" or cap == asked:
+    if matched == "none":
+        return answer.get("method") == method
+    if cap == asked:
         return True
     if not isinstance(url, str) or not isinstance(cap, str):
         return False

@@ -38,7 +38,7 @@ const readNow = async (name: string): Promise<Record<string, number>> => {
   return Object.fromEntries(TOPICS.map((topic) => [topic, positions[topic]?.[part] ?? 0]));
 };
 const rowOf = async (name: string, published: Record<string, string> = {}, read: Record<string, number> = ALL) => {
-  const cards = new Map(Object.entries(published).map(([key, at]) => [capOf(key), { at, read }]));
+  const cards = new Map(Object.entries(published).map(([key, at]) => [capOf(key), { leaf: 7, at, read }]));
   return (await volatileRows(world.lake, cards)).find((row) => row.capability_id === capOf(name));
 };
 
@@ -68,7 +68,7 @@ describe("volatile rows", () => {
     );
     await world.ingest.pass();
     expect(await rowOf("v")).toEqual({
-      ...{ corrected: "[]", request: null },
+      ...{ corrected: "[]", request: null, card_leaf: null },
       ...{ capability_id: capOf("v"), url: urlOf("v"), method: "GET", probes: 4, answered: 3, asked_for_payment: 2 },
       ...{ first_seen: Date.parse(at("02:00:00")), last_seen: Date.parse(at("08:40:00")), price: "0.020000" },
       ...{
@@ -105,7 +105,9 @@ describe("volatile rows", () => {
     expect(await rowOf("v")).toMatchObject({ probes: 8, last_state: "asked", last_status: 402 });
     await world.append(sent, result("v", sent.eventId, at("09:00:02")));
     await world.ingest.pass();
-    expect(await rowOf("v", { v: at("08:10:00") })).toMatchObject({ probes: 8, paid_calls: 1, observations_since: 7 });
+    expect(await rowOf("v", { v: at("08:10:00") })).toMatchObject({
+      ...{ probes: 8, paid_calls: 1, observations_since: 7, card_leaf: 7 },
+    });
   });
 
   test("records that a later correction withdrew, of the card's window, and only while it is in force", async () => {
@@ -224,7 +226,8 @@ describe("Arrow", () => {
   const row: fc.Arbitrary<VolatileRow> = fc.record({
     ...{ capability_id: text, url: text, method: text, defects: text, corrected: text },
     ...{ probes: count, answered: count, asked_for_payment: count, distinct_prices: count, paid_calls: count },
-    ...{ observations_since: count, withdrawn_since: count, first_seen: fc.option(count), last_seen: fc.option(count) },
+    ...{ observations_since: count, withdrawn_since: count, card_leaf: fc.option(count) },
+    ...{ first_seen: fc.option(count), last_seen: fc.option(count) },
     ...{ price: fc.option(text), asset: fc.option(text), pay_to: fc.option(text), request: fc.option(text) },
     ...{ networks: fc.array(text), protocols: fc.array(text), networks_listed: fc.array(text) },
     ...{

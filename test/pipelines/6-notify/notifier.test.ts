@@ -2,7 +2,7 @@ import type { ServerResponse } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Receiver } from "../../../fixtures/receiver.ts";
 import { verifyObject } from "../../../infra/keys/verify.ts";
-import { capOf, NOW } from "../../helpers/public-record.ts";
+import { capOf, cardOf, NOW } from "../../helpers/public-record.ts";
 import type { TestServing } from "../../helpers/serving.ts";
 import { deliver, MUL, postJson, readWatcher, SUM, WatcherTestbed, watch } from "../../helpers/watchers.ts";
 
@@ -109,6 +109,18 @@ describe("a notice", () => {
     await deliver(bed.notifier());
     expect(receiver.notices.map(({ body }) => [body.capability_id, body.change, body.asked])).toEqual([
       [capOf(unseen), "first", unseen.url],
+    ]);
+  });
+
+  test("a tool that was never seen is watched until its first card, and no other tool of its server", async () => {
+    const tool = { url: "https://unseen.example/mcp", method: "POST" as const, tool: "search" };
+    const asked = `${tool.url}#search`;
+    await watch(serving, receiver.url, [asked]);
+    await bed.card({ ...tool, tool: "other" });
+    await bed.card(tool);
+    await deliver(bed.notifier());
+    expect(receiver.notices.map(({ body }) => [body.capability_id, body.change, body.asked])).toEqual([
+      [capOf(tool), "first", asked],
     ]);
   });
 });
@@ -301,6 +313,34 @@ describe("restart, and another process", () => {
       [1, "C"],
       [3, "D"],
     ]);
+  });
+
+  test("a correction is named after a restart too, so that a notice has one body", async () => {
+    await bed.card(MUL, { band: "A" });
+    await serving.follower.refresh();
+    await watch(serving, receiver.url, [SUM.url, MUL.url]);
+    const correction = (spec: { url: string }, id: string) => {
+      const body = { id, record_id: null, grade_at: null, fault: "our_clock", says: "late", issued_at: NOW };
+      return { kind: "correction" as const, capability_id: capOf(spec), body };
+    };
+    const computed_at = "2026-11-21T11:00:00.000Z";
+    const graded = [SUM, MUL].map((spec) => bed.record.grades([cardOf(spec, { computed_at, band: "C" })], "why"));
+    await bed.record.publish([correction(SUM, "cor_1"), correction(MUL, "cor_2")], ...graded);
+    let answers = 0;
+    receiver.answer = (response) => response.writeHead(++answers === 2 ? 503 : 200).end();
+    await deliver(bed.notifier());
+    bed.clock.pass(6_000);
+    // Another card of the first, without a correction, comes in between.
+    await bed.card(SUM, { band: "D" });
+    await deliver(bed.notifier());
+    const [sum, mul] = [SUM, MUL].map(capOf);
+    expect(receiver.notices.map(({ body }) => [body.capability_id, body.change])).toEqual([
+      [sum, "corrected"],
+      [mul, "corrected"],
+      [mul, "corrected"],
+      [sum, "band"],
+    ]);
+    expect(receiver.notices[2]!.body).toEqual(receiver.notices[1]!.body);
   });
 
   test("the schedule of a failing notice goes on where it was", async () => {

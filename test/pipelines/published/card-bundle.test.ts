@@ -1,6 +1,13 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import { CardBundle, makeCardBundle, proveCardBundle, sourceOf } from "../../../pipelines/published/card-bundle.ts";
+import {
+  CardBundle,
+  makeCardBundle,
+  proveCardBundle,
+  readLeafText,
+  sourceOf,
+} from "../../../pipelines/published/card-bundle.ts";
+import { CHECKPOINT } from "../../../pipelines/published/objects.ts";
 import { PublishedTree } from "../../../pipelines/published/reader.ts";
 import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import type { GradeLeaf } from "../../../pipelines/record/leaf.ts";
@@ -43,6 +50,23 @@ test("a bundle of any leaf of a tree of any size is proven, and holds its card",
   for (const bundle of bundles) bands.push((await proven(bundle)).card.band);
   expect(bands).toEqual(["B", "B", "B", "C"]);
   expect(bundles.map(({ proof }) => proof.length > 0)).toEqual([false, true, true, true]);
+});
+
+test("a bundle has the checkpoint that was signed last, although no leaf was added, and never an older one", async () => {
+  const tree = new PublishedTree(record.store, record.trust);
+  const { head } = (await tree.newest())!;
+  const fresher = record.note(head, "2026-11-21T12:00:10.000Z");
+  for (const bytes of [fresher, head.bytes]) {
+    await record.store.swap(CHECKPOINT, bytes, (await record.store.head(CHECKPOINT))!.etag);
+    const snapshot = (await tree.newest())!;
+    const of = { index: 0, leaf: await readLeafText(snapshot, 0), capability_id: capOf(SUM) };
+    const bundle = await makeCardBundle(snapshot, of, record.jwks);
+    expect([bundle.checkpoint, snapshot.head.cosignedAt]).toEqual([
+      fresher.toString("utf8"),
+      new Date("2026-11-21T12:00:10.000Z"),
+    ]);
+    expect((await proven(bundle)).card.band).toBe("B");
+  }
 });
 
 test("no lie is proven", async () => {

@@ -125,6 +125,26 @@ test("a probe is one row in one further file; a correction shows, and so does it
   expect(followed.rows.get(capOf(SELLERS[0]!.name))?.corrected).toBe("[]");
 });
 
+test("a row names the card that it was made from, and not one that was published since", async () => {
+  const [cap, { fold }] = [capOf(SELLERS[1]!.name), at.publisher];
+  const newest = () => headlineBasisOf(fold, cap)!.leaf;
+  const before = newest();
+  expect(followed.rows.get(cap)?.card_leaf).toBe(before);
+  await log.append([corrected(SELLERS[1]!.name, later(START, 2 * DAY + 60_000))]);
+  for (const owner of owners) await owner.writeVolatile();
+  // The card is published after the rows were made and before they are named.
+  clock.set(new Date(clock.now().getTime() + 10_000));
+  await gradeAll(owners, clock.now());
+  await at.publishing().takeRuns();
+  await at.publishing().nameTables();
+  followed = (await loadVolatile(at.publicStore, followed)).volatile;
+  expect(newest()).toBeGreaterThan(before);
+  expect([followed.treeSize, followed.rows.get(cap)?.card_leaf]).toEqual([fold.size, before]);
+  await turn();
+  await reads();
+  expect(followed.rows.get(cap)?.card_leaf).toBe(newest());
+});
+
 test("files of the owner before stand until all rows of the one after are there", async () => {
   const before = await named();
   for (let n = 0; n < SELLERS.length; n++) await probe(n);

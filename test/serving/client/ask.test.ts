@@ -1,7 +1,14 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { signObject } from "../../../infra/keys/signer.ts";
 import { normaliseUrl } from "../../../pipelines/record/url.ts";
-import { type CheckAnswer, Service, ServiceFault, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
+import {
+  type CheckAnswer,
+  type Dependency,
+  Service,
+  ServiceFault,
+  verifyCard,
+  verifyCheck,
+} from "../../../serving/client/index.ts";
 import { capabilityId } from "../../../serving/client/method.ts";
 import { type LiveService, liveService, now, peer } from "../../helpers/client.ts";
 import {
@@ -84,11 +91,12 @@ describe("an answer about one method does not stand in for one about another", (
   const BOTH = { url: "https://seller.example/both" };
   const TOOL: EndpointSpec = { url: "https://seller.example/mcp", tool: "add one", method: "POST" };
   const TEMPLATE = { url: "https://seller.example/users/:id" };
+  const POSTED = { url: "https://seller.example/posted", method: "POST" as const };
   let own: PublicRecord;
   let service: LiveService;
   beforeAll(async () => {
     own = await PublicRecord.open();
-    const all: EndpointSpec[] = [BOTH, { ...BOTH, method: "POST" }, TOOL, TEMPLATE];
+    const all: EndpointSpec[] = [POSTED, BOTH, { ...BOTH, method: "POST" }, TOOL, TEMPLATE];
     await own.publish(all.map(listingDraft));
     await own.live(all.map((spec) => rowOf(spec)));
     service = await liveService(own);
@@ -100,8 +108,10 @@ describe("an answer about one method does not stand in for one about another", (
 
   const check = (url: string, method: "GET" | "POST") => service.client().check({ url, method });
   /** The true answer to one question, in the place of the answer to another. */
-  const replayed = async (url: string, of: "GET" | "POST", to: "GET" | "POST"): Promise<string> => {
-    const answer = await (await fetch(`${service.url}/v1/check?${new URLSearchParams({ url, method: of })}`)).text();
+  const replayed = async (url: string, of: "GET" | "POST" | undefined, to: "GET" | "POST"): Promise<string> => {
+    const query = new URLSearchParams({ url });
+    if (of) query.set("method", of);
+    const answer = await (await fetch(`${service.url}/v1/check?${query}`)).text();
     const options = { base: "https://touchstone.test", keys: own.jwks, now };
     const client = new Service({ ...options, fetch: async () => new Response(answer) });
     return client.check({ url, method: to }).then(
@@ -116,6 +126,16 @@ describe("an answer about one method does not stand in for one about another", (
     expect(await replayed(BOTH.url, "GET", "GET")).toBe("believed");
     expect(await replayed(BOTH.url, "GET", "POST")).toBe("other_answer");
     expect(await replayed(BOTH.url, "POST", "GET")).toBe("other_answer");
+  });
+
+  test("of a url that the record has with the other method alone, or not at all", async () => {
+    for (const url of [POSTED.url, "https://seller.example/unseen"]) {
+      const { band, matched, method } = await check(url, "GET");
+      expect([band, matched, method]).toEqual(["UNRATED", "none", "GET"]);
+      expect(await replayed(url, "GET", "GET")).toBe("believed");
+      expect(await replayed(url, "GET", "POST")).toBe("other_answer");
+    }
+    expect(await replayed("https://seller.example/unseen", undefined, "POST")).toBe("other_answer");
   });
 
   test("of one path, and of a template", async () => {
@@ -290,4 +310,36 @@ test("an exposure report is believed when it is signed and has a line for each d
   await expect(new Service({ base: url, now }).exposure([SUM.url])).rejects.toMatchObject({ code: "bad_signature" });
   await close();
   expect(report.answered_at).toBe(NOW);
+});
+
+test("a report that the service signed for other dependencies is not taken for one about these", async () => {
+  const OTHER = "https://other.example/x";
+  const full = { url: SUM.url, calls_per_month: 100, price: "0.05", pay_to: PAYEE };
+  const believed = async (sent: (string | Dependency)[], answered: (string | Dependency)[]): Promise<string> => {
+    const report = await live.client().exposure(answered);
+    const { url, close } = await peer((request, response) => {
+      response.end(JSON.stringify(request.url!.startsWith("/.well-known") ? record.jwks : report));
+    });
+    return new Service({ base: url, now })
+      .exposure(sent)
+      .then(() => "believed")
+      .catch(({ code }: ServiceFault) => code)
+      .finally(close);
+  };
+  const same = [full, SUM.url, { ...full, price: "00.050", calls_per_month: 0.5 }];
+  expect(await believed(same, same)).toBe("believed");
+  for (const [sent, answered] of [
+    [[SUM.url], [OTHER]],
+    [
+      [SUM.url, OTHER],
+      [OTHER, SUM.url],
+    ],
+    [[full], [{ url: SUM.url, price: "0.05", pay_to: PAYEE }]],
+    [[full], [{ ...full, price: "0.5" }]],
+    [[full], [{ ...full, pay_to: `0x${"2".repeat(40)}` }]],
+    // The payee that the record shows is the one that was sent, but nobody asked whether it was seen before.
+    [[full], [{ url: SUM.url, calls_per_month: 100, price: "0.05" }]],
+    [[SUM.url], [{ url: SUM.url, pay_to: PAYEE }]],
+  ] as [(string | Dependency)[], (string | Dependency)[]][])
+    expect([sent, await believed(sent, answered)]).toEqual([sent, "other_answer"]);
 });

@@ -9,7 +9,7 @@ import { type Offer, readOffer } from "../../../pipelines/record/terms/offers.ts
 import { DEFECTS, FLAGS } from "../../../pipelines/record/vocabulary.ts";
 import type { CheckAnswer, Policy } from "../../../serving/client/index.ts";
 import { DEFAULT_POLICY, decide, verifyCard, verifyCheck } from "../../../serving/client/index.ts";
-import { capabilityId } from "../../../serving/client/method.ts";
+import { capabilityId, isOfMethod } from "../../../serving/client/method.ts";
 
 /**
  * What the client for JavaScript makes of a table of cases, kept in files that the client for Python is held to: each case
@@ -153,9 +153,29 @@ test("what is read of an entry, and what is decided, is what the other client re
     ["POST", "https://seller.example/é?a=1", "tool"],
   ] as const)
     ids.push({ method, url, tool, id: await capabilityId(method, url, tool) });
+  const [asked, tool] = ["https://seller.example/mcp", "https://seller.example/mcp#add"];
+  const methods = [];
+  for (const answer of [
+    ...[{}, { method: "GET" }, { method: "POST" }, { method: null }].map((one) => ({ matched: "none", asked, ...one })),
+    { matched: "exact", asked: await capabilityId("GET", asked), capabilityId: await capabilityId("GET", asked) },
+    { matched: "exact", asked },
+    ...(await Promise.all(
+      (["GET", "POST", "PUT"] as const).flatMap((method) =>
+        [asked, tool].flatMap((spelled) =>
+          ["", "add", "other"].map(async (name) => {
+            const id = await capabilityId(method, asked, name);
+            return { matched: "exact", asked: spelled, url: asked, capabilityId: id };
+          }),
+        ),
+      ),
+    )),
+  ])
+    for (const method of ["GET", "POST"])
+      methods.push({ answer, method, is: await isOfMethod(answer as unknown as CheckAnswer, method) });
+  expect(methods.filter(({ is }) => is).length).toBeGreaterThan(10);
   expect(decisions.length).toBeGreaterThan(1000);
   expect(new Set(decisions.map(({ decision }) => decision.reason)).size).toBeGreaterThan(9);
-  const all = { now_s: NOW_S, decisions, entries, ids, signatures: await signaturesOf() };
+  const all = { now_s: NOW_S, decisions, entries, ids, methods, signatures: await signaturesOf() };
   // One line a case: a change shows as the cases that changed.
   const lines = Object.entries(JSON.parse(print(all)) as object).map(([name, value]) =>
     Array.isArray(value)

@@ -99,7 +99,7 @@ describe("bad input and bad documents: a problem, and no answer", () => {
     ["an unknown part", { ...at("/report"), part: "best" }, "bad_request", ["/part"], /whole or main/],
     ["a url that is too short", { url: "http://" }, "bad_request", ["/url"], /8 to 2048/],
     ["a url that is too long", { url: `http://a.example/${"a".repeat(2100)}` }, "bad_request", ["/url"], /8 to 2048/],
-    ["half of a pair", { url: "http://a.example/\ud800" }, "bad_request", ["/url"], /well-formed/],
+    ["half of a pair", { url: "http://a.example/\ud800" }, "bad_request", ["/url"], /whole Unicode text/],
     ["another scheme", { url: "file:///etc/passwd" }, "bad_request", ["/url"], /must be an http or https url/],
     ["a private address", { url: "http://10.0.0.1/x" }, "bad_request", ["/url"], /never fetched/],
     ["metadata of a cloud", { url: "http://169.254.169.254/latest" }, "bad_request", ["/url"], /never fetched/],
