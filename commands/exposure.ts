@@ -3,6 +3,8 @@ import { Failure } from "../infra/errors.ts";
 import type { Jwks } from "../infra/keys/jwk.ts";
 import { verifyObject } from "../infra/keys/verify.ts";
 import { symbolOf } from "../pipelines/record/networks.ts";
+import type { Dependency } from "../serving/client/answers.ts";
+import { isLineOf } from "../serving/client/ask.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
 import { parseNamedFile, readNamedFile, readNamedJsonFile } from "./files.ts";
@@ -95,10 +97,10 @@ function verifyReport(text: string, keys: Jwks, dependencies: readonly unknown[]
   if (!read.success) throw new Failure("tampered", "the answer is not an exposure report");
   const verdict = verifyObject(keys, value, { purpose: "answers", at: read.data.answered_at });
   if (!verdict.ok) throw new Failure("tampered", `the signature of the report is not valid (${verdict.reason})`);
-  const askedUrls = dependencies.map((one) => (typeof one === "string" ? one : (one as { url?: unknown }).url));
-  if (read.data.lines.length !== askedUrls.length || read.data.lines.some((line, i) => line.asked !== askedUrls[i])) {
+  const { lines } = read.data;
+  const asked = dependencies.map((one) => (typeof one === "string" ? { url: one } : (one as Dependency)));
+  if (lines.length !== asked.length || !asked.every((one, i) => isLineOf(lines[i]!, one)))
     throw new Failure("tampered", "the report is signed, but is not about these dependencies");
-  }
   return read.data;
 }
 

@@ -249,8 +249,8 @@ export class Service {
   }
 }
 
-/** Does a line repeat all that the request held about this dependency, and no more? */
-const isLineOf = (
+/** Does a line of a report repeat all that the request held about this dependency, and no more? */
+export const isLineOf = (
   line: ExposureReport["lines"][number],
   { url, calls_per_month, price, pay_to }: Dependency,
 ): boolean =>

@@ -75,9 +75,9 @@ describe("the file", () => {
       await bundled('export * from "touchstone-client"'),
       await bundled('export { verifyCheck } from "touchstone-client"'),
     ];
-    const limits = [101, 24, 7].map((kilobytes) => kilobytes * 1000);
+    const limits = [102, 24, 7].map((kilobytes) => kilobytes * 1000);
     for (const [i, limit] of limits.entries()) expect([limit, bytes[i]! <= limit]).toEqual([limit, true]);
-    const said = "at most 101 KB as it is, 24 KB minified and compressed, 7 KB where only signatures are verified";
+    const said = "at most 102 KB as it is, 24 KB minified and compressed, 7 KB where only signatures are verified";
     expect(await ofPackage("README.md")).toContain(said);
     expect(await readFile(join(ROOT, "docs/client.md"), "utf8")).toContain(said);
   });
