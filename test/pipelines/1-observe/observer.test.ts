@@ -420,6 +420,24 @@ describe("asks", () => {
     expect((await world.memory.listed()).map((one) => one.url)).toEqual([`${SELLER}/t/:id`]);
     expect(paths).toHaveLength(1);
   });
+
+  test.each<[string, BodyOf<"ask">, Record<string, unknown>, string]>([
+    ["a longer path than the template's", ask("/t/7/zzz"), { resource: "/t/:id" }, "GET /t/7/zzz"],
+    ["another path that begins like the template", ask("/tfoo"), { resource: "/t/:id" }, "GET /tfoo"],
+    ["a template that matches what is listed", ask("/:any"), {}, "GET /:any"],
+    ["another method where the listing names none", ask("/sum", "POST"), { method: undefined }, "POST /sum"],
+    ["that method at a template", ask("/t/7", "POST"), { resource: "/t/:id", method: undefined }, "POST /t/7"],
+  ])("an ask books nothing under a listed endpoint that it does not name: %s", async (_name, asked, listed, target) => {
+    const world = fakeWorld();
+    world.egress.sellers.set(SELLER, shop([item(listed)], {}));
+    const report = await world.observer.probeAsk(asked);
+    const [method, path] = target.split(" ") as [string, string];
+    expect(report.probed[0]?.cap).toBe(capId(method, `${SELLER}${path}`));
+    const listedCaps = (await world.memory.listed()).map((one) => one.cap);
+    expect(listedCaps).toHaveLength(1);
+    const bookedCaps = world.log.envelopes().flatMap((one) => (one.type === "handshake" ? [one.cap] : []));
+    expect(bookedCaps).toEqual([capId(method, `${SELLER}${path}`)]);
+  });
 });
 
 describe("catalogues", () => {
