@@ -4,6 +4,7 @@ import { type Clock, FixedClock, SimulatedClock, systemClock } from "../../../in
 import { nextRetestState } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
+import type { ListedCap } from "../../../pipelines/record/memory.ts";
 import { addDays, blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
 import { planDay } from "../../helpers/plan-day.ts";
 import { TurnsSeen } from "../../helpers/turns.ts";
@@ -295,6 +296,25 @@ describe("re-tests", () => {
     }
     // Every day has its call of the base schedule, whatever the re-tests do.
     expect(rows.filter((one) => !one.retest)).toHaveLength(8);
+  });
+
+  test("a failure that a buyer published is re-tested by the process that paid before, until there is a verdict", async () => {
+    const world = fakeWorld();
+    await listAndPlan(world, honest(world.rail));
+    const ownListed = world.memory.listed.bind(world.memory);
+    const liveOn = async (n: number, retest: ListedCap["retest"]): Promise<number> => {
+      world.memory.listed = async () => (await ownListed()).map((one) => ({ ...one, paidBlocks: 30, retest }));
+      const day = addDays(DAY, n);
+      const plan = planDay({ day, salt, listed: await world.memory.listed(), caps: CAPS, now: dayStart(day) });
+      const before = world.log.bodies("paid.intent").length;
+      await world.observer.observeSpan(plan, dayStart(day), dayStart(addDays(day, 1)));
+      return world.log.bodies("paid.intent").length - before;
+    };
+    const unconfirmed = { failing: true, passes: 0, unconfirmed: true };
+    expect(await liveOn(0, { failing: false, passes: 0 })).toBe(1);
+    expect(await liveOn(1, unconfirmed)).toBe(4);
+    expect(await liveOn(2, unconfirmed)).toBe(4);
+    expect(await liveOn(3, { failing: false, passes: 0 })).toBe(1);
   });
 
   test("no failure, no re-test; a day cut off and begun again makes none for blocks that were", async () => {
