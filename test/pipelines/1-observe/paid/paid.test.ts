@@ -367,6 +367,21 @@ describe("the money went and nothing came", () => {
     ]);
   });
 
+  test("after an answer that broke off the proof is shown again, and the result has its bytes", async () => {
+    const world = fakeWorld();
+    const broken = { outcome: "cut" as const, says: "broke off", status: 200, totalMs: 9, sent: true };
+    await payOnce(
+      world,
+      paying(world.rail, (asked) =>
+        world.rail.settle(asked.payment!) ? { ...broken, body: Buffer.from('{"sum":') } : terms402(),
+      ),
+    );
+    expect(only(world).result).toMatchObject({ delivered: false, status: 200, wall: false, response_bytes: 7 });
+    expect(only(world).shown.map((one) => one.shown_again)).toMatchObject(
+      Array.from({ length: 3 }, () => ({ watched: true, delivered: false, status: 402 })),
+    );
+  });
+
   test("a showing that we could not make is not watched", async () => {
     const world = fakeWorld();
     let tries = 0;
