@@ -105,6 +105,7 @@ async function observeShareOnce(
   const plan = await waitForCommittedPlan(observingJobParts, dayOf(now), stop.signal);
   const calls = await observer.observeShare(plan, dayStart(plan.day), now, Promise.resolve());
   await observer.awaitSettlements();
+  await observer.showingsEnded();
   removeHandlers();
   return { day: plan.day, ...calls };
 }

@@ -43,9 +43,9 @@ test("places, and fair queues: each under a name with its size", () => {
 test("the pools of egress: what is held before has as many places there, so that nobody waits twice", () => {
   expect(egressLimits(16, DEFAULT_LIMITS.looks_at_once)).toEqual({
     maxConcurrent: 64,
-    pools: { asks: 8, intake: 8, paid: 16, challenge: 8, notice: 16, work: 16, via: 32, prices: 16, looks: 6 },
+    pools: { asks: 8, intake: 8, paid: 80, challenge: 8, notice: 16, work: 16, via: 32, prices: 16, looks: 6 },
   });
-  expect(egressLimits(128, 6)).toMatchObject({ maxConcurrent: 256, pools: { paid: 128 } });
+  expect(egressLimits(128, 6)).toMatchObject({ maxConcurrent: 256, pools: { paid: 192 } });
 });
 
 test("rates: each by a client, a platform or a payer", () => {

@@ -141,19 +141,23 @@ const dialTcp = (address: string, port: number, source?: string): Socket =>
     ...(source === undefined ? {} : { localAddress: source }),
   });
 
-/** Connects to a checked address and checks the socket's remote address again, before a byte is written. */
+/**
+ * Connects to a checked address and checks the socket's remote address again, before a byte is written. Returns null if
+ * this machine has no IPv6 and the address is one.
+ */
 async function openTcp(
   target: Target,
   address: string,
   ms: number,
   options: ConnectOptions,
-): Promise<Socket | ConnectFault> {
+): Promise<Socket | ConnectFault | null> {
   const socket = (options.dial ?? dialTcp)(address, target.port, options.sourceTo?.(address));
   try {
     await withDeadline(waitForEvent(socket, "connect"), ms, options.signal);
   } catch (error) {
     socket.destroy();
     const code = codeOf(error);
+    if (code === "ENETUNREACH" && isIP(address) === 6) return null;
     return faultOf(code, `no connection to ${address} port ${target.port}: ${code}`);
   }
   const peer = socket.remoteAddress;
@@ -191,10 +195,12 @@ export async function connectChecked(
   const addresses = await resolveChecked(target, options);
   if (!Array.isArray(addresses)) return addresses;
   const addressesToTry = addresses.slice(0, MAX_ADDRESSES_TRIED);
-  let lastFault: ConnectFault = { fault: "ours", says: "called off" };
+  let lastFault: ConnectFault | null = null;
   for (const address of addressesToTry) {
     if (options.signal.aborted) break;
     const tcpSocket = await openTcp(target, address, options.limits.connectMs / addressesToTry.length, options);
+    // An address that this machine cannot reach neither helps nor excuses the stranger, as if the name did not have it.
+    if (tcpSocket === null) continue;
     if ("fault" in tcpSocket) {
       lastFault = tcpSocket;
       if (tcpSocket.fault === "refused") break;
@@ -204,5 +210,6 @@ export async function connectChecked(
     if ("fault" in socket) return socket;
     return { socket, remoteAddress: parseAddress(address)!.toString() };
   }
-  return lastFault;
+  if (options.signal.aborted) return { fault: "ours", says: "called off" };
+  return lastFault ?? { fault: "transport", says: `${target.host} has no IPv4 address, and this machine no IPv6` };
 }

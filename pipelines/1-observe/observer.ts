@@ -109,12 +109,14 @@ export interface Observer {
    */
   recover(): Promise<{ lost: number }>;
   /**
-   * Call this about every minute. It records settlements that appear late or become final, sends the proof of a late
-   * settlement to the seller again, and searches for refunds. It records verdicts, which follow from our own calls,
-   * on failures that buyers published. It withdraws the calls of a class (a kind of questions with known answers)
-   * that failed for all sellers on a day.
+   * Call this about every minute. It records settlements that appear late or become final, begins to send the proof
+   * of a late settlement to the seller again, and searches for refunds. It records verdicts, which follow from our own
+   * calls, on failures that buyers published. It withdraws the calls of a class (a kind of questions with known
+   * answers) that failed for all sellers on a day.
    */
   awaitSettlements(): Promise<ReconcileReport>;
+  /** Resolves when every proof of a late settlement that is being sent again has been answered. Never rejects. */
+  showingsEnded(): Promise<void>;
   /**
    * Reads from the chain who else pays some of the payees that we pay. Call it every hour.
    * @returns number of payees that were read
@@ -241,6 +243,7 @@ export function createObserver(parts: ObserverParts): Observer {
       await withdrawals.withdrawFailed(clock);
       return report;
     },
+    showingsEnded: () => reconciler.showingsEnded(),
     readBuyers: () => buyers.readDue(clock),
     probeAsk(ask, listing) {
       const runProbe = () => (listing ? probeCurrentListing(tools, listing, clock) : probeAsk(tools, ask, clock));

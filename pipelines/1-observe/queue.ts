@@ -30,6 +30,8 @@ export const VIA = "via";
 export const PRICES = "prices";
 /** Pool for planned paid calls, and for all requests of the egress profile `paid`. */
 export const PAID = "paid";
+/** Most payments that settled late whose proofs are sent again at once, beside the planned paid calls. */
+export const SHOWN_AT_ONCE = 64;
 
 /**
  * Most notices sent at once. Strangers choose the addresses of the receivers, so notices never use the connections of
@@ -62,11 +64,15 @@ export const POOLS = {
 
 /**
  * Limits of egress for a process that calls `hostsAtOnce` hosts at once: enough connections that no planned call waits
- * for one.
+ * for one, also while sellers stall the proofs of late settlements.
  */
 export const egressLimits = (hostsAtOnce: number, liveProbesAtOnce: number) => ({
   maxConcurrent: Math.max(64, 2 * hostsAtOnce),
-  pools: { ...POOLS, [PAID]: Math.max(POOLS[PAID], hostsAtOnce), [LIVE_PROBES]: liveProbesAtOnce },
+  pools: {
+    ...POOLS,
+    [PAID]: Math.max(POOLS[PAID], hostsAtOnce) + SHOWN_AT_ONCE,
+    [LIVE_PROBES]: liveProbesAtOnce,
+  },
 });
 
 interface WaitingWork {

@@ -113,6 +113,7 @@ interface ListedRow {
   paid_blocks: number;
   failed: boolean;
   passes: number;
+  unconfirmed: boolean;
   price_micro: bigint | null;
   pay_to: string | null;
   last_asked: Date | null;
@@ -160,7 +161,7 @@ function listedOf(row: ListedRow): ListedCap {
     standing: JSON.parse(row.standing) as string[],
     firstSeen: row.first_seen && rfc3339(row.first_seen),
     paidBlocks: row.paid_blocks,
-    retest: { failing, passes: failing ? row.passes : 0 },
+    retest: { failing, passes: failing ? row.passes : 0, ...(row.unconfirmed ? { unconfirmed: true } : {}) },
     lastPrice: row.price_micro === null ? null : formatMoney(row.price_micro),
     lastPayTo: row.pay_to,
     lastAsked: row.last_asked && rfc3339(row.last_asked),

@@ -1,4 +1,5 @@
 import type { RunLine } from "../record/card.ts";
+import { addressKey } from "../record/networks.ts";
 import { listsRepeatedAnswers, VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { round6, worstBlocks } from "./bounds.ts";
 import { gradeLineWithDigest } from "./cards.ts";
@@ -215,7 +216,7 @@ export function sumRows(endpoint: Endpoint, now: Date, version: string = VERIFIE
     liveLast: newestTime(ownRows.filter(({ answered }) => answered)),
     honestNow: rowsWithHonesty[0]?.honest ?? null,
     unconfirmed: remainingRows.some(({ kind, fault }) => kind === 2 && fault === "unconfirmed"),
-    payToChanged: new Set(ownRows.map(({ row }) => row.pay_to).filter((payTo) => payTo !== null)).size > 1,
+    payToChanged: new Set(withoutNulls(ownRows.map(({ row }) => row.pay_to)).map(addressKey)).size > 1,
     disputed: endpoint.disputed,
     payTo: endpoint.pay_to,
     domain: endpoint.domain,

@@ -93,6 +93,10 @@ function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
   return { tx, block_number, block_time, network, asset, from, to, amount_atomic, nonce, as_quoted, final: isFinal };
 }
 
+/** Did bytes of an answer arrive at the first request that was no 402 and no wall? */
+const hasBegun = (result: Result | undefined): boolean =>
+  result !== undefined && result.response_bytes > 0 && result.status !== 402 && !result.wall;
+
 /** Returns the score of an answer for which the right answer is known; 0 when the call ended without an answer. */
 const scoreOutcome = (input: string, ended: boolean, delivered: boolean, outcome: number | null): number | null =>
   input === "known_answer" && ended && !delivered ? (outcome ?? 0) : outcome;
@@ -122,6 +126,8 @@ export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: rea
   const settled = settlement?.final ?? false;
   const isDeliveredAtOnce = resultBody?.delivered ?? false;
   const isDeliveredLater = !isDeliveredAtOnce && (shownAgain?.body.delivered ?? false);
+  // The answer began and was cut off, and no later one arrived: that scores 0, and it is not nothing.
+  const isPartial = !isDeliveredAtOnce && !isDeliveredLater && hasBegun(resultBody);
   const countedAnswer = isDeliveredLater && shownAgain ? shownAgain.body : resultBody;
   const times = (
     isDeliveredLater ? [shownAgain?.body.latency_ms, resultBody?.latency_ms] : [resultBody?.latency_ms]
@@ -135,9 +141,9 @@ export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: rea
     live: resultBody?.live ?? true,
     honest: allTrue([resultBody?.honest, intent.body.first_leg.honest, settlement?.as_quoted]),
     settled,
-    delivered: isDeliveredAtOnce || isDeliveredLater,
+    delivered: isDeliveredAtOnce || isDeliveredLater || isPartial,
     refunded: refund !== undefined,
-    delivery: countedAnswer?.delivery ?? null,
+    delivery: isPartial ? 0 : (countedAnswer?.delivery ?? null),
     outcome: scoreOutcome(
       intent.body.input,
       resultBody !== undefined,

@@ -146,10 +146,10 @@ export interface ListedCap {
   paidBlocks: number;
   /**
    * State of re-tests (further calls after a failure): `failing` from a failed paid call until three calls in a row
-   * pass; `passes`: how many have passed since. A failure that a buyer published counts too, until there is a verdict
-   * on it.
+   * pass; `passes`: how many have passed since. A failure that a buyer published counts too, and while there is no
+   * verdict on it (`unconfirmed`), no pass is counted.
    */
-  retest: { failing: boolean; passes: number };
+  retest: { failing: boolean; passes: number; unconfirmed?: boolean };
   /** Price that the newest 402 asked, in dollars; null if it is not known. */
   lastPrice: string | null;
   lastPayTo: string | null;

@@ -32,9 +32,16 @@ function sortQuery(search: string): string {
 }
 
 /**
- * Normalises a url to the form that identifies an endpoint (records.md): WHATWG form, without fragment, user info and
- * default port, escapes normalised, query pairs sorted by name. http and https stay different. A normalised url is
- * returned unchanged.
+ * The dot that may end a host name. A name with it and a name without it mean one host (RFC 3986 section 3.2.2), and
+ * egress connects to one server for both. A second dot is not removed, so that the result stays normal; no such name
+ * resolves.
+ */
+const ROOT_DOT = /(?<=[^.])\.(?=$|:\d+$)/;
+
+/**
+ * Normalises a url to the form that identifies an endpoint (records.md): WHATWG form, without fragment, user info,
+ * default port and the dot at the end of the host name, escapes normalised, query pairs sorted by name. http and https
+ * stay different. A normalised url is returned unchanged.
  * @throws BadUrl for other schemes, for text that does not parse, and for more than 2,048 characters
  */
 export function normaliseUrl(text: string): string {
@@ -42,7 +49,8 @@ export function normaliseUrl(text: string): string {
   const url = parseUrl(text);
   if (url === null) throw new BadUrl(text, "not a url");
   if (url.protocol !== "http:" && url.protocol !== "https:") throw new BadUrl(text, "not an http or https url");
-  const normalised = `${url.protocol}//${url.host}${normaliseEscapes(url.pathname)}${sortQuery(url.search)}`;
+  const host = url.host.replace(ROOT_DOT, "");
+  const normalised = `${url.protocol}//${host}${normaliseEscapes(url.pathname)}${sortQuery(url.search)}`;
   if (normalised.length > MAX_URL) throw new BadUrl(text, `longer than ${MAX_URL} characters once normalised`);
   return normalised;
 }

@@ -204,6 +204,7 @@ export class Pipeline {
   async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
     const report = await this.parts.observer.observeSpan(plan, from, to);
     await this.parts.observer.awaitSettlements();
+    await this.parts.observer.showingsEnded();
     return report;
   }
 

@@ -37,7 +37,7 @@ SELECT ep, arg_max(response_sha256, newest, $evidence_rows) AS evidence FROM (
 GROUP BY ep;
 
 CREATE OR REPLACE TEMP TABLE grade_payees AS
-SELECT ep, min(pay_to) <> max(pay_to) AS changed FROM grade_rows($window_start, $now) WHERE counted AND kind < 2 GROUP BY ep;
+SELECT ep, min(address_of(pay_to)) <> max(address_of(pay_to)) AS changed FROM grade_rows($window_start, $now) WHERE counted AND kind < 2 GROUP BY ep;
 
 CREATE OR REPLACE TEMP TABLE grade_endpoints AS
 WITH buyers AS (SELECT ep, list({part: part, xs: xs}) AS buyers FROM grade_buyers GROUP BY ep)

@@ -14,8 +14,9 @@ CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps)
 
 -- name: chunks
 -- Divides the due endpoints into chunks of about $chunk_rows rows, counts the rows of each endpoint in the window, and
--- finds the endpoints that took money and delivered nothing. This is the only fact about one endpoint that the grading
--- of others uses.
+-- finds the endpoints that took money and delivered nothing, with the address that got the newest of it: what their
+-- newest 402 asks may be another address, or none. This is the only fact about one endpoint that the grading of others
+-- uses.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
 --   thefts one endpoint that took money and whose theft lies in the window
 -- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms
@@ -39,14 +40,14 @@ SELECT cap, n::INTEGER AS n, paid::INTEGER AS paid, chunk,
 -- Calls made no later than $theft_before that settled, were watched to their end, delivered nothing and were not
 -- refunded. Only our own calls count: a competitor could publish calls that make a seller look like a thief.
 CREATE OR REPLACE TEMP TABLE grade_thefts AS
-SELECT cap, count(DISTINCT epoch_ms(t) // $block_ms)::INTEGER AS blocks, max(t) AS last
+SELECT cap, arg_max(pay_to, {t: t, id: obs_id}) AS pay_to, count(DISTINCT epoch_ms(t) // $block_ms)::INTEGER AS blocks, max(t) AS last
 FROM in_window($window_start, $now) s SEMI JOIN grade_due USING (cap) ANTI JOIN grade_withdrawn w ON w.row = s.row
 WHERE kind = 1 AND is_unserved(settled, delivered, refunded) AND is_counted(kind, fault, settled) AND t <= epoch_ms($theft_before)
 GROUP BY cap;
 
 DELETE FROM thefts WHERE last < epoch_ms($window_start) OR cap IN (SELECT cap FROM grade_due);
-INSERT INTO thefts SELECT cap, any_value(pay_to), any_value(domain), any_value(blocks), any_value(last)
-FROM grade_thefts LEFT JOIN site USING (cap) GROUP BY cap;
+INSERT INTO thefts SELECT cap, any_value(g.pay_to), any_value(domain), any_value(blocks), any_value(last)
+FROM grade_thefts g LEFT JOIN site USING (cap) GROUP BY cap;
 DROP TABLE grade_thefts;
 
 -- name: clear

@@ -32,7 +32,7 @@ WITH newest AS (
   GROUP BY p.cap)
 SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, CASE WHEN l.best.own THEN l.best.id END AS seller_listing, l.standing,
   s.first_seen, coalesce(b.paid_blocks, 0)::INTEGER AS paid_blocks, b.failed IS NOT NULL OR d.cap IS NOT NULL AS failed,
-  CASE WHEN d.cap IS NULL THEN coalesce(n.passes, 0) ELSE 0 END::INTEGER AS passes, s.price_micro, s.pay_to, s.terms_t AS last_asked, s.last_tried,
+  CASE WHEN d.cap IS NULL THEN coalesce(n.passes, 0) ELSE 0 END::INTEGER AS passes, d.cap IS NOT NULL AS unconfirmed, s.price_micro, s.pay_to, s.terms_t AS last_asked, s.last_tried,
   m.id AS mapping, coalesce(m.dropped, FALSE) AS mapping_dropped, coalesce(t.controls, 0)::INTEGER AS controls,
   coalesce(t.passed, FALSE) AS control_passed
 FROM live l JOIN endpoint e USING (cap) LEFT JOIN seen s USING (cap) LEFT JOIN blocks b USING (cap) LEFT JOIN since n USING (cap)

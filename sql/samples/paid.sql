@@ -34,6 +34,7 @@ WITH result AS (   -- a result whose call was watched to its end is preferred to
   SELECT i.*, r.intent IS NOT NULL AS answered, r.watched, r.fault AS reported, r.live, r.honest, m.as_quoted,
     coalesce(m.final OR late.final AND m.intent IS NOT NULL, FALSE) AS settled, coalesce(late.refunded, FALSE) AS refunded,
     a.intent IS NOT NULL AS shown, coalesce(r.delivered, FALSE) AS at_once, coalesce(a.delivered, FALSE) AS later,
+    coalesce(r.began, FALSE) AND NOT at_once AND NOT later AS partial,        -- the answer began, and no whole one came
     CASE WHEN later AND NOT at_once THEN {delivery: a.delivery, outcome: a.outcome, schema_ok: a.schema_ok, sha: a.response_sha256,
         -- a seller that fails first, and answers the second request quickly, must not look fast
         ms: greatest(a.latency_ms, r.latency_ms)}
@@ -46,7 +47,7 @@ SELECT cap, event_id AS obs_id, t, 1 AS kind, NULL AS payer, w,
     ELSE reported END AS fault,
   coalesce(live, TRUE) AS live,                                                -- the first leg was a 402
   list_aggregate([honest, leg_honest, as_quoted], 'bool_and') AS honest,       -- nulls, which could not be compared, are left out
-  settled, at_once OR later AS delivered, refunded, answer.delivery AS delivery,
+  settled, at_once OR later OR partial AS delivered, refunded, CASE WHEN partial THEN 0 ELSE answer.delivery END AS delivery,
   CASE WHEN input = 'known_answer' AND answered AND NOT (at_once OR later) THEN coalesce(answer.outcome, 0) ELSE answer.outcome END AS outcome,
   answer.schema_ok AS schema_ok, answer.ms AS latency_ms, price_micro / 1e6 AS price, input, answer.sha AS response_sha256, pay_to, asked_micro
 FROM folded;

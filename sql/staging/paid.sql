@@ -23,10 +23,12 @@ FROM (SELECT *, from_json(json_extract(body, '$.known_answer'), '{"class": "VARC
   FROM stage WHERE type = 'paid.intent') WHERE k.class IS NOT NULL;
 
 INSERT INTO paid_result
-SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "watched": "BOOLEAN", "fault": "VARCHAR",
-  "live": "BOOLEAN", "honest": "BOOLEAN", "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE",
-  "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE", "response_sha256": "VARCHAR"}'))
-FROM stage WHERE type = 'paid.result';
+SELECT * EXCLUDE (status, wall, response_bytes), response_bytes > 0 AND status IS DISTINCT FROM 402 AND NOT wall FROM (
+  SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "watched": "BOOLEAN", "fault": "VARCHAR",
+    "live": "BOOLEAN", "honest": "BOOLEAN", "delivered": "BOOLEAN", "delivery": "DOUBLE", "outcome": "DOUBLE",
+    "schema_ok": "BOOLEAN", "latency_ms": "DOUBLE", "response_sha256": "VARCHAR", "status": "BIGINT", "wall": "BOOLEAN",
+    "response_bytes": "BIGINT"}'))
+  FROM stage WHERE type = 'paid.result');
 
 INSERT INTO settlement
 SELECT event_id, cap, observed_at, unnest(from_json(body, '{"intent": "VARCHAR", "final": "BOOLEAN", "as_quoted": "BOOLEAN"}'))

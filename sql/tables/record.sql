@@ -29,9 +29,10 @@ CREATE TABLE IF NOT EXISTS event (
 CREATE TABLE IF NOT EXISTS paid_intent (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, slot_block INTEGER, w DOUBLE, input VARCHAR, url VARCHAR, price_micro BIGINT,
   pay_to VARCHAR, valid_before BIGINT, leg_honest BOOLEAN, asked_micro BIGINT);
+-- began = bytes of an answer arrived that was no 402 and no wall, even if it was cut off.
 CREATE TABLE IF NOT EXISTS paid_result (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, watched BOOLEAN, fault VARCHAR, live BOOLEAN, honest BOOLEAN,
-  delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR);
+  delivered BOOLEAN, delivery DOUBLE, outcome DOUBLE, schema_ok BOOLEAN, latency_ms DOUBLE, response_sha256 VARCHAR, began BOOLEAN);
 CREATE TABLE IF NOT EXISTS settlement (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, intent VARCHAR, final BOOLEAN, as_quoted BOOLEAN);
 CREATE TABLE IF NOT EXISTS paid_followup (

@@ -69,6 +69,13 @@ export interface ListedClaim {
   body: BodyOf<"listing">;
 }
 
+/** Returns the claim with this method, if its row names neither a method nor a tool. It claims another capability then. */
+export function withFoundMethod(claim: ListedClaim, method: Method): ListedClaim {
+  const { claims, normalised_url: url } = claim.body;
+  if (claims.method !== null || claims.tool !== null) return claim;
+  return { cap: capId(method, url), body: { ...claim.body, claims: { ...claims, method } } };
+}
+
 /** Finds the address of an item, unchanged, under any of the member names that sellers use. */
 export function urlOf(item: unknown): string | undefined {
   const resource = get(item, "resource");

@@ -7,7 +7,6 @@ import { type Egress, withRequestFields } from "../../../infra/egress/egress.ts"
 import { networksOf, type RailCapabilities } from "../../../infra/rails/rails.ts";
 import type { Logger } from "../../../infra/telemetry.ts";
 import type { Claims } from "../../record/bodies.ts";
-import { capId } from "../../record/ids.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import type { Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
@@ -27,6 +26,7 @@ import {
   type Rejected,
   rejectRow,
   type Source,
+  withFoundMethod,
 } from "./claims.ts";
 import type { ParsedListing } from "./documents.ts";
 import { readDocument, readSellerDocuments } from "./sources.ts";
@@ -147,10 +147,8 @@ export class Intake {
 
   /** Adds the method that a probe found, if the claim's row names no method. */
   #addMethod(claim: ListedClaim): ListedClaim {
-    const { claims, normalised_url: url } = claim.body;
-    const method = claims.method === null && claims.tool === null ? this.#methods.get(url) : undefined;
-    if (method === undefined) return claim;
-    return { cap: capId(method, url), body: { ...claim.body, claims: { ...claims, method } } };
+    const method = this.#methods.get(claim.body.normalised_url);
+    return method === undefined ? claim : withFoundMethod(claim, method);
   }
 
   /**

@@ -3,6 +3,7 @@ import type { Clock } from "../../../infra/clock.ts";
 import { isFinallyExpired, networksOf, type Settlement } from "../../../infra/rails/rails.ts";
 import type { Memory, OpenIntent } from "../../record/memory.ts";
 import { hostOf } from "../../record/url.ts";
+import { SHOWN_AT_ONCE } from "../queue.ts";
 import type { Draft } from "../recorder.ts";
 import { createFollowupRow, createLostRow, createSettlementRow, factTime } from "../rows.ts";
 import type { Tools } from "../tools.ts";
@@ -52,6 +53,8 @@ export class Reconciler {
   readonly #open = new BoundedMap<string, OpenPayment>(MAX_WAITING);
   readonly #closed = new BoundedMap<string, true>(MAX_WAITING * 10);
   #running: Promise<ReconcileReport> | null = null;
+  /** The payments whose proofs are being sent again, each until its last answer is recorded. */
+  readonly #showings = new Set<Promise<void>>();
   readonly #refunds: Refunds;
 
   constructor(
@@ -105,14 +108,21 @@ export class Reconciler {
   }
 
   /**
-   * Searches the chain once for every open payment. Call it about every minute. A call during a run returns the report
-   * of that run.
+   * Searches the chain once for every open payment, and begins to send the proof of each late settlement again. It does
+   * not wait for the answers: a seller that stalls them must not delay the search for other payments, whose proofs
+   * count only if they are sent again within ten minutes. Call it about every minute. A call during a run returns the
+   * report of that run.
    */
   run(clock: Clock): Promise<ReconcileReport> {
     this.#running ??= this.#reconcileOnce(clock).finally(() => {
       this.#running = null;
     });
     return this.#running;
+  }
+
+  /** Resolves when every proof that is being sent again has been answered, and the answer recorded. Never rejects. */
+  async showingsEnded(): Promise<void> {
+    while (this.#showings.size > 0) await Promise.all(this.#showings);
   }
 
   async #reconcileOnce(clock: Clock): Promise<ReconcileReport> {
@@ -178,6 +188,11 @@ export class Reconciler {
    */
   async #recordTransfer(openPayment: OpenPayment, transfer: Settlement, clock: Clock): Promise<0 | 1> {
     const isFirstSeen = openPayment.settlement === null;
+    if (isFirstSeen && openPayment.payment && this.#showings.size >= SHOWN_AT_ONCE) {
+      // The next run finds the Transfer again. Recorded now, it would wait for its proof to be sent for too long.
+      this.#open.set(openPayment.intentRecord.eventId, openPayment);
+      return 0;
+    }
     const now = factTime(openPayment.intentRecord, clock);
     if (isFirstSeen) await this.tools.recorder.append([createSettlementRow(openPayment.intentRecord, transfer, now)]);
     else if (transfer.final) {
@@ -194,11 +209,24 @@ export class Reconciler {
     openPayment.payment = null;
     if (transfer.final) this.#close(openPayment);
     else this.#open.set(openPayment.intentRecord.eventId, openPayment);
-    // The payment settled after the call had ended without an answer, so the proof is sent again now.
     if (isFirstSeen && payment) {
-      const outcome = await resendProof(this.tools, payment, clock);
-      if (!outcome.delivered) this.#refunds.add(openPayment.intentRecord, transfer);
+      const showing = this.#showAgain(payment, transfer, clock);
+      this.#showings.add(showing);
+      void showing.finally(() => this.#showings.delete(showing));
+      // On a clock that jumps nobody waits, and showings at once would advance the time of each other.
+      if (clock.jumps) await showing;
     }
     return isFirstSeen ? 1 : 0;
+  }
+
+  /** Sends the proof of a payment again that settled after its call had ended without an answer. Never rejects. */
+  async #showAgain(payment: Payment, transfer: Settlement, clock: Clock): Promise<void> {
+    try {
+      const { delivered } = await resendProof(this.tools, payment, clock);
+      if (!delivered) this.#refunds.add(payment, transfer);
+    } catch (error) {
+      if (this.tools.signal?.aborted) return;
+      this.tools.logger.error({ err: error, intent: payment.eventId }, "the proof of a late settlement was not shown");
+    }
   }
 }

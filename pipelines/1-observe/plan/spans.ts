@@ -23,6 +23,7 @@ import {
   overlappedBlocks,
   type PlannedStep,
   type RetestState,
+  resumedState,
   retestStateFromRecord,
 } from "./steps.ts";
 import { CallTally } from "./tally.ts";
@@ -140,6 +141,10 @@ export class Spans {
     // Another observer may have called these endpoints meanwhile, so the record is newer than this process's memory.
     if (leaseSignal) for (const { cap } of plan.lines) this.#retestStates.delete(cap);
     const span = await ActiveSpan.open(this.memory, plan, from, to, this.#startedCallsOf(plan.day));
+    for (const { cap } of plan.lines) {
+      const [remembered, endpoint] = [this.#retestStates.get(cap), span.listed.get(cap)];
+      if (remembered && endpoint) this.#retestStates.set(cap, resumedState(remembered, endpoint.retest));
+    }
     this.tools.intake.rememberListed([...span.listed.values()]);
     await this.#reserve(plan);
     const hosts = [...groupByHost(plan.lines)];

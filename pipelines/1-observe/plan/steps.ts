@@ -15,6 +15,8 @@ const PASSES_TO_RECOVER = 3;
 export interface RetestState {
   failing: boolean;
   passes: number;
+  /** Is there a failure that a buyer published, without a verdict yet? Until the verdict no number of passes ends it. */
+  unconfirmed?: boolean | undefined;
   /** Block of the endpoint's newest paid row, or null. A re-test is made only in a later block. */
   lastPaidBlock: number | null;
 }
@@ -29,12 +31,22 @@ export const isPassing = (row: { delivered: boolean; delivery: number | null; ou
  */
 export function nextRetestState(state: RetestState, block: number, hasPassed: boolean): RetestState {
   const lastPaidBlock = Math.max(block, state.lastPaidBlock ?? block);
-  if (!hasPassed) return { failing: true, passes: 0, lastPaidBlock };
-  if (!state.failing) return { failing: false, passes: 0, lastPaidBlock };
+  if (!hasPassed) return { ...state, failing: true, passes: 0, lastPaidBlock };
+  if (!state.failing) return { ...state, passes: 0, lastPaidBlock };
   const count = state.passes + 1;
-  return count >= PASSES_TO_RECOVER
-    ? { failing: false, passes: 0, lastPaidBlock }
-    : { failing: true, passes: count, lastPaidBlock };
+  return count >= PASSES_TO_RECOVER && !state.unconfirmed
+    ? { ...state, failing: false, passes: 0, lastPaidBlock }
+    : { ...state, failing: true, passes: count, lastPaidBlock };
+}
+
+/**
+ * Returns the state with which a span begins, for an endpoint that this process has paid before. The record alone knows
+ * of failures that buyers published; of our own calls it may not have loaded the newest yet.
+ */
+export function resumedState(remembered: RetestState, recorded: ListedCap["retest"]): RetestState {
+  const isUnconfirmed = recorded.unconfirmed || remembered.unconfirmed;
+  const useRecord = isUnconfirmed || (recorded.failing && !remembered.failing);
+  return useRecord ? { ...recorded, lastPaidBlock: remembered.lastPaidBlock } : remembered;
 }
 
 /**

@@ -3,7 +3,7 @@ import { withRequestFields } from "../../../infra/egress/egress.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
-import { completeClaim, type Source } from "../listings/claims.ts";
+import { completeClaim, type Source, withFoundMethod } from "../listings/claims.ts";
 import { readRows, splitMethods } from "../listings/intake.ts";
 import { readSellerDocuments } from "../listings/sources.ts";
 import { originOf } from "../urls.ts";
@@ -41,8 +41,11 @@ async function findOwnListing(tools: ProbeDeps, endpoint: AskedEndpoint, clock: 
     const deadline = clock.monotonic() + ROWS_TIMEOUT_MS;
     for await (const { row, read } of readRows(tools, listed.items.flatMap(splitMethods).slice(0, MAX_ROWS), source)) {
       const completed = completeClaim(read, row, source, tools.rail);
-      if ("claim" in completed && findListedTargets(endpoint, [completed.claim]).length > 0)
-        return { document: url, claim: completed.claim };
+      if ("claim" in completed) {
+        // Nothing of this is recorded, so a row without a method may be compared under the method of the request.
+        const claim = endpoint.method === null ? completed.claim : withFoundMethod(completed.claim, endpoint.method);
+        if (findListedTargets(endpoint, [claim]).length > 0) return { document: url, claim };
+      }
       if (clock.monotonic() > deadline) break;
     }
   }

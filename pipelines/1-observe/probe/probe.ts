@@ -1,3 +1,4 @@
+import { isIP } from "node:net";
 import { type Clock, systemClock } from "../../../infra/clock.ts";
 import { decimalsOf, networksOf, type RailCapabilities } from "../../../infra/rails/rails.ts";
 import type { BodyOf, Claims, Offer } from "../../record/bodies.ts";
@@ -107,9 +108,16 @@ async function readTerms(
   return { read: { ...read, declared: mergeDeclared(read.declared, listedSchemas) } };
 }
 
+/**
+ * Is the host of this url a name? A name that resolves to an address that is not public does not answer the public, and
+ * its owner may change that at any moment.
+ */
+const isNamed = (url: string): boolean => isIP(new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")) === 0;
+
 async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, request: Request): Promise<Outcome> {
   const failedOutcome = { live: false, isLate: false, wall: false, read: null };
-  if (result.outcome === "refused") return { ...failedOutcome, state: "unfetchable", says: result.says };
+  const isUnfetchable = result.outcome === "refused" && !(result.reason === "address" && isNamed(request.url));
+  if (isUnfetchable) return { ...failedOutcome, state: "unfetchable", says: result.says };
   if (result.outcome !== "answered")
     return { ...failedOutcome, state: "silent", says: `${result.outcome}: ${result.says}` };
   const isInTime = result.totalMs + (mcp?.recordMembers.initialize_ms ?? 0) <= MAX_LIVE_MS;
@@ -125,7 +133,7 @@ async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, reque
 }
 
 /**
- * Decides whose fault a failure is. `ours`: no request was sent, the control call failed too, or the seller was only
+ * Decides whose fault a failure is. `ours`: egress refused the address or could not try it, the control call failed too, or the seller was only
  * too slow while our own event loop was stalled. `blocked`: a wall (bot check, 403, 429). null: it is the seller's
  * fault.
  */

@@ -7,12 +7,12 @@ import type { BodyOf, Claims } from "../../record/bodies.ts";
 import type { ListedCap } from "../../record/memory.ts";
 import { blockOf, blockStart } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
-import type { METHODS } from "../../record/vocabulary.ts";
+import type { METHODS, Method } from "../../record/vocabulary.ts";
 import type { ListedClaim } from "../listings/claims.ts";
 import { ASKS, HostQueue } from "../queue.ts";
 import { createProbeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
-import { isSameResource, originOf } from "../urls.ts";
+import { originOf, reachesListed } from "../urls.ts";
 import { type ProbedByMethod, probeByMethod } from "./methods.ts";
 import type { Probe, ProbeDeps } from "./probe.ts";
 
@@ -80,9 +80,13 @@ export function createListedCap(cap: string, url: string, method: string, claims
   };
 }
 
+/** Returns the method of a listed endpoint's id: the method that its listing names, else the method that is assumed. */
+const methodOfListing = ({ method, input_in }: Claims): Method => method ?? (input_in === "body" ? "POST" : "GET");
+
 /**
- * Returns the endpoints that the seller's own listing names for the url of an ask, with any HTTP method if the ask
- * names none.
+ * Returns the endpoints that the seller's own listing names for the url and the method of an ask; of any HTTP method if
+ * the ask names none. What an ask finds is recorded under the id of its target, and anybody may ask, so a target is only
+ * an endpoint that the asked request reaches.
  */
 export function findListedTargets(
   ask: Pick<BodyOf<"ask">, "normalised_url" | "method">,
@@ -91,13 +95,12 @@ export function findListedTargets(
   const matches = ({ body }: ListedClaim): boolean =>
     body.seller_controlled &&
     body.claims.tool === null &&
-    isSameResource(body.normalised_url, ask.normalised_url) &&
-    (ask.method === null || body.claims.method === null || body.claims.method === ask.method);
-  return claims.filter(matches).map(({ cap, body }) => {
-    const method = body.claims.method ?? ask.method ?? "GET";
+    reachesListed(body.normalised_url, ask.normalised_url) &&
+    (ask.method === null || methodOfListing(body.claims) === ask.method);
+  return claims.filter(matches).map(({ cap, body }) =>
     // A url template keeps its own id, but is probed at the concrete url of the ask.
-    return createListedCap(cap, ask.normalised_url, method, body.claims, true);
-  });
+    createListedCap(cap, ask.normalised_url, methodOfListing(body.claims), body.claims, true),
+  );
 }
 
 /** The dependencies of an unplanned probe. */
@@ -249,7 +252,7 @@ export async function probeClaims(
   const queue = new HostQueue(hostsAtOnce, MAX_QUEUED_PROBES);
   await forEachConcurrent([...byCap.values()], MAX_QUEUED_PROBES, async ({ cap, body }) => {
     const { claims: listedClaims, normalised_url: url } = body;
-    const method = listedClaims.method ?? (listedClaims.input_in === "body" ? "POST" : "GET");
+    const method = methodOfListing(listedClaims);
     if (listedClaims.tool !== null) return onProbe(reportSkippedTool(cap, url, method));
     const endpoint = createListedCap(cap, url, method, listedClaims, body.seller_controlled);
     const recorded = await queue.run(hostOf(url), () => probeAndRecord(tools, endpoint, clock));

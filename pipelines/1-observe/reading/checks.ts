@@ -119,7 +119,9 @@ function scoreDelivery(
 
 /**
  * Evaluates the answer to a paid request. `delivered`: bytes of an answer arrived before the deadline, and the answer
- * was no 402, no wall, and not cut off. `delivery`: the score of the answer.
+ * was no 402, no wall, and not cut off. `delivery`: the score of the answer. A page with a 2xx status that only looks
+ * like a bot check counts as delivered, with score 0, since it may be the page that was paid for: a page reader may
+ * return a page with the script of a captcha.
  * @param schemas null when the body cannot be read within bounds; then it counts as no JSON, and it is checked against
  * no schema
  * @param isRepeated true for a repeated request with a payment proof. Then an answer that was cut off after at least
@@ -152,6 +154,16 @@ export function evaluate(
     const hasBytes = body.length > 0 && (isRepeated || result.outcome === "too_large");
     checks.push({ name: "bytes_came", ok: hasBytes, says: clean(`${result.outcome}: ${result.says}`, 500) });
     return hasBytes ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;
+  }
+  const isPage =
+    evaluation.wall &&
+    result.status >= 200 &&
+    result.status < 300 &&
+    result.headers["cf-mitigated"] !== "challenge" &&
+    body.length > 0;
+  if (isPage) {
+    checks.push({ name: "bytes_came", ok: true }, { name: "no_error_page", ok: false, says: "a bot check" });
+    return { ...evaluation, delivered: true, delivery: 0 };
   }
   const isRefused = result.status === 402 || evaluation.wall;
   evaluation.delivered = body.length > 0 && !isRefused;

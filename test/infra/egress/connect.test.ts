@@ -170,6 +170,31 @@ describe("connections", () => {
     expect(server.received()).toBe("");
   });
 
+  it.each<[string, string[], string, RegExp]>([
+    ["is no address", ["2600::1"], "transport", /no IPv6/],
+    ["does not excuse the IPv4 address", ["2600::1", "9.9.9.9"], "transport", /ECONNREFUSED/],
+    ["does not blame a lack of ours at the IPv4 address", ["2600::1", "9.9.9.10"], "ours", /EMFILE/],
+    ["that a route lacks to an IPv4 address is ours", ["9.9.9.11"], "ours", /ENETUNREACH/],
+  ])("an IPv6 address on a machine without IPv6 %s", async (_, addresses, fault, says) => {
+    const codes: Record<string, string> = { "9.9.9.9": "ECONNREFUSED", "9.9.9.10": "EMFILE" };
+    const rules = { allowLoopback: false, own: [], extraPorts: [] };
+    const verdict = validateUrl("https://x.example/", rules);
+    if (!verdict.ok) throw new Error(verdict.says);
+    const connected = await connectChecked(verdict.target, {
+      rules,
+      resolve: async () => addresses,
+      limits: LIMITS.handshake,
+      signal: new AbortController().signal,
+      dial: (address) => {
+        const socket = new Socket();
+        const code = codes[address] ?? "ENETUNREACH";
+        setImmediate(() => socket.destroy(Object.assign(new Error(code), { code })));
+        return socket;
+      },
+    });
+    expect(connected).toMatchObject({ fault, says: expect.stringMatching(says) });
+  });
+
   it("a connection that never comes about ends in time", async () => {
     const rules = { allowLoopback: true, own: [], extraPorts: [] };
     const verdict = validateUrl("http://127.0.0.1:9/", rules);

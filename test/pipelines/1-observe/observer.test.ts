@@ -4,6 +4,7 @@ import { type Clock, FixedClock, SimulatedClock, systemClock } from "../../../in
 import { nextRetestState } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { BodyOf } from "../../../pipelines/record/bodies.ts";
 import { capId } from "../../../pipelines/record/ids.ts";
+import type { ListedCap } from "../../../pipelines/record/memory.ts";
 import { addDays, blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
 import { planDay } from "../../helpers/plan-day.ts";
 import { TurnsSeen } from "../../helpers/turns.ts";
@@ -297,6 +298,25 @@ describe("re-tests", () => {
     expect(rows.filter((one) => !one.retest)).toHaveLength(8);
   });
 
+  test("a failure that a buyer published is re-tested by the process that paid before, until there is a verdict", async () => {
+    const world = fakeWorld();
+    await listAndPlan(world, honest(world.rail));
+    const ownListed = world.memory.listed.bind(world.memory);
+    const liveOn = async (n: number, retest: ListedCap["retest"]): Promise<number> => {
+      world.memory.listed = async () => (await ownListed()).map((one) => ({ ...one, paidBlocks: 30, retest }));
+      const day = addDays(DAY, n);
+      const plan = planDay({ day, salt, listed: await world.memory.listed(), caps: CAPS, now: dayStart(day) });
+      const before = world.log.bodies("paid.intent").length;
+      await world.observer.observeSpan(plan, dayStart(day), dayStart(addDays(day, 1)));
+      return world.log.bodies("paid.intent").length - before;
+    };
+    const unconfirmed = { failing: true, passes: 0, unconfirmed: true };
+    expect(await liveOn(0, { failing: false, passes: 0 })).toBe(1);
+    expect(await liveOn(1, unconfirmed)).toBe(4);
+    expect(await liveOn(2, unconfirmed)).toBe(4);
+    expect(await liveOn(3, { failing: false, passes: 0 })).toBe(1);
+  });
+
   test("no failure, no re-test; a day cut off and begun again makes none for blocks that were", async () => {
     expect((await live(new Set(), 4)).log.bodies("paid.intent")).toHaveLength(4);
     const world = fakeWorld();
@@ -419,6 +439,24 @@ describe("asks", () => {
     expect(report.probed).toEqual([{ cap: capId("GET", `${SELLER}/t/:id`), state: "asked" }]);
     expect((await world.memory.listed()).map((one) => one.url)).toEqual([`${SELLER}/t/:id`]);
     expect(paths).toHaveLength(1);
+  });
+
+  test.each<[string, BodyOf<"ask">, Record<string, unknown>, string]>([
+    ["a longer path than the template's", ask("/t/7/zzz"), { resource: "/t/:id" }, "GET /t/7/zzz"],
+    ["another path that begins like the template", ask("/tfoo"), { resource: "/t/:id" }, "GET /tfoo"],
+    ["a template that matches what is listed", ask("/:any"), {}, "GET /:any"],
+    ["another method where the listing names none", ask("/sum", "POST"), { method: undefined }, "POST /sum"],
+    ["that method at a template", ask("/t/7", "POST"), { resource: "/t/:id", method: undefined }, "POST /t/7"],
+  ])("an ask books nothing under a listed endpoint that it does not name: %s", async (_name, asked, listed, target) => {
+    const world = fakeWorld();
+    world.egress.sellers.set(SELLER, shop([item(listed)], {}));
+    const report = await world.observer.probeAsk(asked);
+    const [method, path] = target.split(" ") as [string, string];
+    expect(report.probed[0]?.cap).toBe(capId(method, `${SELLER}${path}`));
+    const listedCaps = (await world.memory.listed()).map((one) => one.cap);
+    expect(listedCaps).toHaveLength(1);
+    const bookedCaps = world.log.envelopes().flatMap((one) => (one.type === "handshake" ? [one.cap] : []));
+    expect(bookedCaps).toEqual([capId(method, `${SELLER}${path}`)]);
   });
 });
 

@@ -16,6 +16,7 @@ import {
   later,
   listing,
   NOTHING,
+  reinstated,
   result,
   settlement,
 } from "./records.ts";
@@ -122,6 +123,16 @@ test("a day on which nobody of three payees passed, and its calls; a pass, a con
   await world.ingest.pass();
   expect((await calls()).includes(a)).toBe(false);
   expect(await failed()).toHaveLength(1);
+
+  // A withdrawal for a wrong question that an operator took back is not made again.
+  const withdrawal = correction("b", one("20:00:00"), { record_id: b, fault: "wrong_checker" });
+  const { body } = JSON.parse(Buffer.from(withdrawal.value).toString()) as { body: BodyOf<"correction"> };
+  await world.append(withdrawal);
+  await world.ingest.pass();
+  expect((await calls()).includes(b)).toBe(false);
+  await world.append(reinstated("b", one("21:00:00"), body.id));
+  await world.ingest.pass();
+  expect((await calls()).includes(b)).toBe(false);
 
   // Another class, another day: one pass is enough.
   for (const [n, name] of ["f", "g", "h"].entries())

@@ -32,6 +32,8 @@ const watched =
   (name, id) => [result(name, id, END, over)];
 const paid: Made = (name, id) => [settlement(name, id, later(T, 3_000))];
 const nothing = watched(NOTHING);
+/** Bytes of an answer that broke off, or that was not whole at the deadline. */
+const CUT = { ...NOTHING, status: 200, latency_ms: null, response_sha256: "ab".repeat(32), response_bytes: 4_096 };
 const shown =
   (afterMs: number, over: object = {}): Made =>
   (name, id) => [
@@ -70,6 +72,27 @@ const CASES: [string, Made, Record<string, unknown>][] = [
     "money gone, shown again in vain",
     both(nothing, paid, shown(60_000)),
     { fault: null, settled: true, delivered: false },
+  ],
+  [
+    "an answer that began and was cut off, and the proof was not taken again: delivered, with score 0",
+    both(watched({ ...CUT, outcome: 0 }), paid, shown(60_000, { status: 402, response_bytes: 9 })),
+    { fault: null, settled: true, delivered: true, delivery: 0, outcome: 0, latency_ms: null },
+  ],
+  ["an answer that began, not shown again yet", both(watched(CUT), paid), { fault: "ours", delivered: true }],
+  [
+    "an answer that began, and a whole one when the proof was shown again",
+    both(watched(CUT), paid, shown(60_000, { ...CAME, latency_ms: 40 })),
+    { fault: null, delivered: true, delivery: 1 },
+  ],
+  [
+    "a 402 with bytes after the money went, shown again in vain: nothing came",
+    both(watched({ ...CUT, status: 402 }), paid, shown(60_000)),
+    { fault: null, settled: true, delivered: false, delivery: null },
+  ],
+  [
+    "a wall with bytes after the money went, shown again in vain: nothing came",
+    both(watched({ ...CUT, status: 403, wall: true, fault: "blocked" }), paid, shown(60_000)),
+    { fault: "blocked", settled: true, delivered: false },
   ],
   ["shown again too late to count", both(nothing, paid, shown(660_000)), { fault: "ours" }],
   ["shown again, unwatched", both(nothing, paid, shown(60_000, { watched: false })), { fault: "ours" }],

@@ -84,7 +84,7 @@ describe("a card", () => {
     [
       "pay_to_changed",
       [...good(), at(DAY, { pay_to: "0xbb" })],
-      [...good(), at(DAY, { pay_to: null }), at(DAY, { pay_to: "0xbb", fault: "ours" })],
+      [...good(), at(DAY, { pay_to: null }), at(DAY, { pay_to: "0xbb", fault: "ours" }), at(DAY, { pay_to: "0xAA" })],
     ],
     [
       "dynamic_price",

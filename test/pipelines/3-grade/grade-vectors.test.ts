@@ -56,9 +56,8 @@ describe("the 49 endpoints of the vectors", () => {
         await lake.place({ cap, ...other });
         // A theft of its own, of yesterday but one.
         const [thief] = samplesOf(vectors[0]!).filter(({ kind }) => kind === 1);
-        await lake.add(cap, [
-          { ...thief!, obs_id: cap, t: new Date(NOW.getTime() - 2 * 86_400_000), delivered: false },
-        ]);
+        const t = new Date(NOW.getTime() - 2 * 86_400_000);
+        await lake.add(cap, [{ ...thief!, obs_id: cap, t, delivered: false, pay_to: other.pay_to }]);
       }
     }
     const run = await gradeRun(lake.conn, { now: NOW, endpointIds: "all" });

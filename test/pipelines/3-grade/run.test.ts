@@ -150,6 +150,19 @@ describe("a run", () => {
     expect(cleared.nonDelivering).toEqual([]);
   });
 
+  it("names the address that got the money of the newest theft, whatever the newest 402 asks", async () => {
+    await lake.add("thief", [...good(), { ...theft(4 * DAY), pay_to: "0xcc" }, { ...theft(3 * DAY), pay_to: "0xbb" }]);
+    await lake.add("payee", good());
+    await lake.place({ cap: "payee", pay_to: "0xBB", domain: null });
+    for (const asksNow of ["0xdd", null]) {
+      await lake.place({ cap: "thief", pay_to: asksNow, domain: null });
+      const { lines, nonDelivering } = await run("all");
+      expect(nonDelivering).toEqual([{ cap: "thief", pay_to: "0xbb", domain: null }]);
+      expect(flagsOf(ofCap(lines, "payee"))).toContain("payee_took_the_money");
+      await lake.conn.run("DELETE FROM site WHERE cap = 'thief'");
+    }
+  });
+
   it("forgets a theft that left the window, though its endpoint is not due", async () => {
     await lake.add("thief", [theft(80 * DAY)]);
     await lake.add("payee", good());

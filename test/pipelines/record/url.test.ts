@@ -16,6 +16,10 @@ describe("normalised url", () => {
     ["https://example.com/?", "https://example.com/"],
     ["https://example.com/?a&a=", "https://example.com/?a&a="],
     ["http://0x7f.1/", "http://127.0.0.1/"],
+    ["https://api.example.com./x", "https://api.example.com/x"],
+    ["https://api.example.com.:8443/x", "https://api.example.com:8443/x"],
+    ["https://api.example.com../x", "https://api.example.com../x"],
+    ["https://./x", "https://./x"],
   ])("%s -> %s", (text, normal) => {
     expect(normaliseUrl(text)).toBe(normal);
   });

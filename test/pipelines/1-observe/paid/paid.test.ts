@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { FixedClock } from "../../../../infra/clock.ts";
+import { FixedClock, PacedClock } from "../../../../infra/clock.ts";
 import type { EgressResult } from "../../../../infra/egress/egress.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
 import type { Caps } from "../../../../pipelines/1-observe/plan/spend.ts";
 import { blockOf } from "../../../../pipelines/record/time.ts";
-import { END, firstPaidOnly, listAndPlan, listing, payOnce, START } from "../day.ts";
+import { planDay } from "../../../helpers/plan-day.ts";
+import { END, firstPaidOnly, listAndPlan, listing, payOnce, START, salt } from "../day.ts";
 import {
   answer,
   CAPS,
@@ -366,6 +367,21 @@ describe("the money went and nothing came", () => {
     ]);
   });
 
+  test("after an answer that broke off the proof is shown again, and the result has its bytes", async () => {
+    const world = fakeWorld();
+    const broken = { outcome: "cut" as const, says: "broke off", status: 200, totalMs: 9, sent: true };
+    await payOnce(
+      world,
+      paying(world.rail, (asked) =>
+        world.rail.settle(asked.payment!) ? { ...broken, body: Buffer.from('{"sum":') } : terms402(),
+      ),
+    );
+    expect(only(world).result).toMatchObject({ delivered: false, status: 200, wall: false, response_bytes: 7 });
+    expect(only(world).shown.map((one) => one.shown_again)).toMatchObject(
+      Array.from({ length: 3 }, () => ({ watched: true, delivered: false, status: 402 })),
+    );
+  });
+
   test("a showing that we could not make is not watched", async () => {
     const world = fakeWorld();
     let tries = 0;
@@ -430,6 +446,34 @@ describe("the money went and nothing came", () => {
     expect(only(world).shown.slice(3)).toMatchObject([
       { kind: "refund", refund: { tx: "0xall", amount_atomic: "10000" } },
     ]);
+  });
+
+  test("a seller that stalls the showings of its payment delays those of no other", async () => {
+    const world = fakeWorld();
+    const clock = new PacedClock(START, 200);
+    world.observer = world.restart({}, { clock });
+    let release: (result: EgressResult) => void = () => {};
+    const stalled = new Promise<EgressResult>((resolve) => {
+      release = resolve;
+    });
+    const origins = ["https://first.example", "https://second.example"];
+    let calls = 0;
+    for (const origin of origins)
+      await listAndPlan(
+        world,
+        paying(world.rail, () => (calls++ < 2 ? answer(500, "") : stalled)),
+        origin,
+      );
+    const plan = planDay({ day: DAY, salt, listed: await world.memory.listed(), caps: CAPS, now: START });
+    await world.observer.observeSpan(firstPaidOnly(plan), START, END, (start) => new FixedClock(start));
+    for (const { signed_bytes } of world.log.bodies("paid.intent")) {
+      world.rail.settle(signed_bytes);
+      expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1 });
+    }
+    await expect.poll(() => world.egress.paid()).toHaveLength(4);
+    release(timeout());
+    await world.observer.showingsEnded();
+    expect(new Set(only(world).shown.map((one) => one.of)).size).toBe(2);
   });
 
   test("a payment nobody settled is let go after its last moment", async () => {

@@ -46,7 +46,7 @@ interface Options {
 
 async function probeAt(handler: Handler, options: Options = {}) {
   const egress = new FakeEgress();
-  egress.sellers.set(SELLER, handler);
+  egress.sellers.set(new URL(options.asked?.url ?? SELLER).origin, handler);
   egress.sellers.set(CONTROL, options.control ?? (() => answer(200, {})));
   if (options.loop && !options.asked?.tool) egress.loop = options.loop;
   const loop = options.loop && options.asked?.tool ? { begin: () => () => options.loop! } : STEADY_LOOP;
@@ -101,12 +101,29 @@ describe("what an answer is", () => {
       { state: "silent", live: false, status: 200 },
     ],
     [
-      "an address that we never ask",
+      "a name that resolves to an address that is not public",
       () => ({ outcome: "refused", reason: "address", says: "private", totalMs: 0, sent: false }),
-      { state: "unfetchable", live: false, fault: "ours" },
+      { state: "silent", live: false, fault: null, control: { ok: true } },
     ],
+    ...(["own_address", "port", undefined] as const).map((reason): [string, Handler, Record<string, unknown>] => [
+      `an exchange that we refuse: ${reason ?? "we could not try"}`,
+      () => ({ outcome: "refused", ...(reason ? { reason } : {}), says: "refused", totalMs: 0, sent: false }),
+      { state: "unfetchable", live: false, fault: "ours" },
+    ]),
   ])("%s", async (_name, handler, want) => {
     expect((await probeAt(handler)).body).toMatchObject(want);
+  });
+
+  test("a url whose host is itself an address that is not public is one that we never ask", async () => {
+    const asked = { ...request, url: "http://10.0.0.1/sum" };
+    const refused: Handler = () => ({
+      outcome: "refused",
+      reason: "address",
+      says: "private",
+      totalMs: 0,
+      sent: false,
+    });
+    expect((await probeAt(refused, { asked })).body).toMatchObject({ state: "unfetchable", fault: "ours" });
   });
 
   test("a failure while the control fails too is ours, and without a control address nothing is excused", async () => {

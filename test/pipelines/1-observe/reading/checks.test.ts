@@ -20,6 +20,7 @@ const want = (change: Partial<Expectation> = {}): Expectation => ({
 });
 const plain: Expectation = { class: "any", known: null, schema: undefined, mime: null };
 const html = { "content-type": "text/html" };
+const CAPTCHA_PAGE = '<script src="https://pages.example/recaptcha/api.js"></script><p>A page that somebody paid for.';
 const cut = (body: string): EgressResult => ({
   outcome: "cut",
   says: "broke off",
@@ -94,6 +95,25 @@ describe("what came back on a paid connection", () => {
       { delivered: false, delivery: null, outcome: 0, wall: false },
     ],
     ["a wall", answer(403, "blocked"), want(), { delivered: false, wall: true, outcome: 0 }],
+    [
+      "a page with the script of a captcha",
+      answer(200, CAPTCHA_PAGE, html),
+      plain,
+      { delivered: true, delivery: 0, outcome: null, wall: true },
+    ],
+    [
+      "that page where a known answer was asked",
+      answer(200, CAPTCHA_PAGE, html),
+      want(),
+      { delivered: true, delivery: 0, outcome: 0 },
+    ],
+    ["that page with a status of bot checks", answer(503, CAPTCHA_PAGE, html), plain, { delivered: false, wall: true }],
+    [
+      "that page with the header of a bot check",
+      answer(200, CAPTCHA_PAGE, { ...html, "cf-mitigated": "challenge" }),
+      plain,
+      { delivered: false, wall: true },
+    ],
     [
       "silence",
       timeout(),
