@@ -85,7 +85,9 @@ afterAll(async () => {
 });
 
 /** What serving would read: rows of the volatile tables, chart days, and the positions behind them. */
-async function shownBy({ publicStore }: Deployment) {
+async function shownBy(deployment: Deployment) {
+  const { publicStore } = deployment;
+  const leaves = await deployment.leaves();
   const view = (await readView(publicStore))!;
   const bytesOf = async (key: string): Promise<Uint8Array> => (await publicStore.get(key))!.bytes;
   const rows = (await Promise.all(view.live.map(async (key) => [...readVolatileRows(await bytesOf(key))]))).flat();
@@ -96,7 +98,12 @@ async function shownBy({ publicStore }: Deployment) {
     }),
   );
   rows.sort((a, b) => (a.capability_id < b.capability_id ? -1 : 1));
-  return { rows, charts, positions: view.positions };
+  // The leaves of equal cards have other positions in each record, so each row is shown with the card that it names.
+  const shownRows = rows.map(({ card_leaf, ...row }) => ({
+    ...row,
+    card: card_leaf == null ? null : (leaves[card_leaf] as GradeLeaf).card.signature,
+  }));
+  return { rows: shownRows, charts, positions: view.positions };
 }
 
 const cardsOf = (leaves: readonly Leaf[], name: string): GradeLeaf[] =>
