@@ -224,7 +224,7 @@ test("a published failure starts re-tests, and its verdict ends them", async () 
   await world.ingest.append(listing("a", block(0)), ...blindCalls(1, [{}]));
   expect(await retest()).toEqual({ failing: false, passes: 0 });
   await world.ingest.append(failed!);
-  expect(await retest()).toEqual({ failing: true, passes: 0 });
+  expect(await retest()).toEqual({ failing: true, passes: 0, unconfirmed: true });
   await world.ingest.append(followup("a", failed!.eventId, block(39), { kind: "not_reproduced" }));
   expect(await retest()).toEqual({ failing: false, passes: 0 });
 }, 30_000);
