@@ -21,10 +21,14 @@ export interface CardFacts {
   caps?: Readonly<Record<string, number>>;
 }
 
-/** A published card, as newer ones are compared with it. `compared`: its {@link comparedHash}. */
-export interface PublishedCardFacts {
+/** The letter (`band`) of one tier (depth of the checks). */
+export interface LetterOfTier {
   tier: Tier;
   band: Band;
+}
+
+/** A published card, as newer ones are compared with it. `compared`: its {@link comparedHash}. */
+export interface PublishedCardFacts extends LetterOfTier {
   compared: string;
 }
 
@@ -80,18 +84,22 @@ export const comparedHash = ({ card, raw_band, headline, caps }: CardFacts): str
   return sha256(JSON.stringify(compared)).toString("base64url").slice(0, 22);
 };
 
-/** The reason why a publication may not wait: a first card, a correction, or a worse letter; null where it may wait. */
-function urgentReason(
-  published: PublishedFacts | null,
-  nextCards: readonly CardFacts[],
+/**
+ * The reason why a publication may not wait, and does not use up the one publication of a UTC day: a first card, a
+ * correction, or a worse letter; null where it may wait.
+ * @param published letters of the published cards
+ */
+export function urgentReason(
+  published: readonly LetterOfTier[],
+  next: readonly LetterOfTier[],
   hasCorrection: boolean,
 ): PublicationReason | null {
-  if (!published || published.cards.length === 0) return "first_card";
+  if (published.length === 0) return "first_card";
   if (hasCorrection) return "correction";
-  for (const { card } of nextCards) {
-    const publishedCard = published.cards.find(({ tier }) => tier === card.tier);
-    if (!publishedCard) return "first_card";
-    if (isWorse(publishedCard.band, card.band)) return "worse_letter";
+  for (const letter of next) {
+    const publishedLetter = published.find(({ tier }) => tier === letter.tier);
+    if (!publishedLetter) return "first_card";
+    if (isWorse(publishedLetter.band, letter.band)) return "worse_letter";
   }
   return null;
 }
@@ -109,7 +117,8 @@ export function decidePublication(
   now: Date,
   hasCorrection = false,
 ): PublicationDecision {
-  const urgent = urgentReason(published, nextCards, hasCorrection);
+  const nextLetters = nextCards.map(({ card }) => card);
+  const urgent = urgentReason(published?.cards ?? [], nextLetters, hasCorrection);
   if (!published || urgent) return { publish: "now", reason: urgent, counts: false };
   const isChanged = published.cards.map(({ compared }) => compared).join() !== nextCards.map(comparedHash).join();
   const today = dayOf(now);

@@ -1,6 +1,6 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { TextPacker } from "../../infra/zstd.ts";
-import { comparedHash, decidePublication, type PublicationReason } from "../3-grade/changed.ts";
+import { comparedHash, type LetterOfTier, urgentReason } from "../3-grade/changed.ts";
 import { cardTextOf } from "../record/card-cut.ts";
 import type { Band, Tier } from "../record/vocabulary.ts";
 import { type Endpoint, keepRawLetters, type Projection, type RawLetter } from "./endpoint.ts";
@@ -48,12 +48,6 @@ export class HeadlineCard implements PublishedCard {
   get text(): string {
     return texts.unpack(this.packed);
   }
-}
-
-/** The letter (`band`) of one tier (depth of the checks). */
-export interface LetterOfTier {
-  tier: Tier;
-  band: Band;
 }
 
 export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
@@ -115,25 +109,10 @@ const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);
 export const wasCorrectedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
   cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING_KINDS.has(one.kind));
 
-/** Reasons for a publication that do not use up the one publication of a UTC day (verification-method.md section 6). */
-const FREE_REASONS: ReadonlySet<PublicationReason | null> = new Set<PublicationReason | null>([
-  "first_card",
-  "correction",
-  "worse_letter",
-]);
-
-/** Card facts for {@link decidePublication} from letters alone: for what it is asked here nothing else matters. */
-const toCardFacts = (letters: readonly LetterOfTier[]) =>
-  letters.map(({ tier, band }) => ({ card: { tier, band, components: null }, raw_band: band, headline: false }));
-
-/** Newest UTC day whose one publication a group of cards has used up; "" for none. */
+/** Newest UTC day whose one publication a group of cards has used up (verification-method.md section 6); "" for none. */
 export function lastCountedDayOf(cap: PublishedCap): string {
   const firstCard = cap.cards[0];
   if (!firstCard) return "";
-  const runTime = new Date(cap.computedAt);
-  const previousCards = cap.previousLetters.map((letter) => ({ ...letter, compared: "" }));
-  const factsBefore = { cards: previousCards, publishedAt: runTime, countedDay: null };
   const wasCorrected = wasCorrectedBetween(cap, cap.previousLeaf, firstCard.leaf);
-  const { reason } = decidePublication(factsBefore, toCardFacts(cap.cards), runTime, wasCorrected);
-  return FREE_REASONS.has(reason) && reason !== null ? cap.previousCountedDay : cap.day;
+  return urgentReason(cap.previousLetters, cap.cards, wasCorrected) ? cap.previousCountedDay : cap.day;
 }
