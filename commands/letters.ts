@@ -87,8 +87,8 @@ const formatBound = (figure: number): string => (Math.floor(Math.round(figure * 
 const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
 /**
- * Formats the letters as a table: one line for each url of a seller, with its address and the reasons below it, and at the end a
- * command to try.
+ * Formats the letters as a table: one line for each url of a seller, with its address and the reasons below it, and at
+ * the end a command to try.
  */
 export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([

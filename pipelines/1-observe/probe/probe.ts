@@ -133,9 +133,9 @@ async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, reque
 }
 
 /**
- * Decides whose fault a failure is. `ours`: egress refused the address or could not try it, the control call failed too, or the seller was only
- * too slow while our own event loop was stalled. `blocked`: a wall (bot check, 403, 429). null: it is the seller's
- * fault.
+ * Decides whose fault a failure is. `ours`: egress refused the address or could not try it, the control call failed
+ * too, or the seller was only too slow while our own event loop was stalled. `blocked`: a wall (bot check, 403, 429).
+ * null: it is the seller's fault.
  */
 function faultOf(outcome: Outcome, exchanged: ExchangeResult, control: ControlResult | null): Handshake["fault"] {
   if (outcome.state === "unfetchable" || control?.ok === false) return "ours";
