@@ -20,9 +20,8 @@ import {
 import type { ArchiveFold } from "../pipelines/published/fold.ts";
 import { dayOf } from "../pipelines/record/time.ts";
 import { type OpenIngest, openIngest, openIngestOf } from "../pipelines/roles/open-ingest.ts";
-import { openOwnerParts, type Parts } from "../pipelines/roles/parts.ts";
+import { openOwnerParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
-import { withParts } from "./opening.ts";
 import { print } from "./printer.ts";
 import { columns } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
@@ -125,7 +124,7 @@ function computeOrReadReport(
 }
 
 const reportOfSingleMachine = (config: Config, options: BudgetOptions): Promise<FoundReport> =>
-  withParts(config, (parts) =>
+  withOpen(openParts(config, systemClock), (parts) =>
     computeOrReadReport({ ...parts, ring: parts.keys.ring }, () => openIngest(parts, systemClock), options),
   );
 

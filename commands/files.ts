@@ -22,6 +22,11 @@ export async function readNamedFile(file: string, maxBytes = MAX_BYTES): Promise
   }
 }
 
+/** Checks that a file that was named on the command line exists. @throws Failure `unreadable` */
+export function requireNamedFile(file: string): void {
+  if (!existsSync(file)) throw new Failure("unreadable", `${file}: there is no such file`);
+}
+
 /** Parses a file that was named on the command line as JSON. @throws Failure `unreadable` */
 export function parseNamedFile(file: string, text: string): unknown {
   try {

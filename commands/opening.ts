@@ -11,9 +11,13 @@ import { print } from "./printer.ts";
 // Functions that open log, stores, keys and lake (the DuckDB database of records) for one piece of work, and close
 // them after it, also if it throws.
 
-/** Creates keys if there are none, opens log, stores and keys of this machine, runs the work, and closes them. */
+/**
+ * Opens log, stores and keys of this machine, runs the work, and closes them. On a single machine it creates keys if
+ * there are none. Machines with a shared log need the same keys, which an operator copies to them, so nothing is
+ * created there.
+ */
 export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
-  await makeKeysFor(config, systemClock.now());
+  if (config.log === null) await makeKeysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), work);
 }
 

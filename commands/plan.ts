@@ -9,7 +9,6 @@ import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -98,7 +97,6 @@ async function readCommitment({ config, keys, publicStore }: Parts, day: string)
  */
 export async function showPlan(config: Config, day: string, options: OptionsOf<"plan show">): Promise<void> {
   requireDataFolder(config);
-  await makeKeysFor(config, systemClock.now());
   return withOpen(openParts(config, systemClock), async (parts) => {
     const plan = await readPlan(parts.privateStore, day);
     if (!plan) throw new Failure("unknown", `there is no plan of ${day} in ${config.data_dir}`);

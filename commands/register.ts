@@ -9,6 +9,7 @@ import {
   type RefusedRows,
   registerPath,
 } from "../pipelines/register/import.ts";
+import { requireNamedFile } from "./files.ts";
 import { ProgressLine, print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -63,9 +64,12 @@ export async function importCommand(
   source: string,
   options: OptionsOf<"register import">,
 ): Promise<void> {
+  // The import makes the data folder, so a mistyped name is refused before it.
+  const { domains, relationships, exceptions } = options;
+  for (const file of [source, domains, relationships, exceptions]) if (file !== undefined) requireNamedFile(file);
   const line = new ProgressLine();
   const result = await importRegister({
-    ...{ source, domains: options.domains, relationships: options.relationships, exceptions: options.exceptions },
+    ...{ source, domains, relationships, exceptions },
     ...{ to: registerPath(config.data_dir), clock: systemClock },
     progress: (text) => {
       if (!options.json) line.show(`register: ${text}`, line.isOnTerminal);

@@ -76,7 +76,7 @@ export async function withRoles<T>(
   const networks = paidNetworks(config);
   const warnings = await requireNetworks(networks);
   // Machines with a shared log need the same keys, which an operator copies to them, so no role creates keys there.
-  if (!ownershipOf) await makeKeysFor(config, systemClock.now());
+  if (config.log === null) await makeKeysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of warnings) parts.logger.warn({ check: name, todo }, says);
     const openedWallets = await openWallets(parts, networks);
