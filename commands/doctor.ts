@@ -5,7 +5,7 @@ import { type Finding, runCheck, type Severity } from "../infra/finding.ts";
 import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { createConfiguredEgress } from "../pipelines/roles/parts.ts";
 import { withOpen } from "./files.ts";
-import { diskFindings, keyFindings, type Role } from "./findings/machine.ts";
+import { diskFindings, isDiskFull, keyFindings, type Role } from "./findings/machine.ts";
 import { blindFindings, networkFindings, walletFindings } from "./findings/money.ts";
 import { catalogueFindings, controlFindings, whyNotPayWithoutControl } from "./findings/outside.ts";
 import { sellingFindings } from "./findings/selling.ts";
@@ -99,20 +99,25 @@ function networkProblems(read: () => unknown): readonly string[] {
 }
 
 /**
- * Checks settings and disk before a role opens anything, and prints the warnings.
- * @throws ConfigError with everything that is broken
+ * Checks settings and disk before a role opens anything, and prints the warnings. A disk with little room is one of
+ * them: a running role goes on with it, so one that was killed starts again and continues its open orders.
+ * @throws ConfigError with every setting that is broken
+ * @throws Failure `storage` if the disk is full; a later start may find room
  */
 export async function checkAtStart(config: Config, role: Role, { json }: OptionsOf<"keygen"> = {}): Promise<void> {
   const pays = role === "start" || role === "observe";
   const controlProblem = pays ? whyNotPayWithoutControl(config) : null;
-  const findings = [...(await settingsFindings(config)), ...(await diskFindings(config))];
-  const broken = findings.filter(({ standing }) => standing === "broken");
+  const [settings, disk] = [await settingsFindings(config), await diskFindings(config)];
+  const broken = settings.filter(({ standing }) => standing === "broken");
   const problems = broken.map(({ name, says, todo }) => `${name}: ${says}; ${todo}`);
   if (controlProblem !== null) problems.push(controlProblem);
   if (pays) problems.push(...networkProblems(() => paidNetworks(config)));
   if (role === "start" || role === "serve") problems.push(...networkProblems(() => soldNetwork(config)));
   if (problems.length > 0) throw new ConfigError([...problems, "to check everything: touchstone doctor"]);
-  const warnings = findings.filter(({ standing }) => standing === "warn");
+  if (await isDiskFull(config)) {
+    throw new Failure("storage", disk.map(({ name, says, todo }) => `${name}: ${says}; ${todo}`).join("\n"));
+  }
+  const warnings = [...settings, ...disk].filter(({ standing }) => standing === "warn" || standing === "broken");
   if (json || warnings.length === 0) return;
   say(warnings.map(({ name, says }) => `warning: ${name}: ${says}`));
 }

@@ -5,6 +5,7 @@ import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, off, ok, warn } from "../../infra/finding.ts";
 import { hasKeyring, loadKeys, loadSecret, loadSigner, readRing } from "../../infra/keys/keys.ts";
 import { foldersOf, OBSERVER_SECRET_NAME } from "../../pipelines/roles/data-folder.ts";
+import { MIN_FREE_BYTES } from "../../serving/status/pulse.ts";
 
 /** The roles that may run on this machine; `start` is all of them in one process. */
 const ROLES = ["start", "observe", "own", "publish", "serve"] as const;
@@ -22,10 +23,19 @@ const DISK_WARN_BYTES = 10 * GIB;
  */
 const existingParent = (path: string): string => (existsSync(path) ? path : existingParent(dirname(path)));
 
-/** Checks the free space on the disk of the data folder. */
-export async function diskFindings({ data_dir }: Pick<Config, "data_dir">): Promise<Finding[]> {
+async function readFreeBytes({ data_dir }: Pick<Config, "data_dir">): Promise<number> {
   const { bavail, bsize } = await statfs(existingParent(resolve(data_dir)));
-  const freeBytes = bavail * bsize;
+  return bavail * bsize;
+}
+
+/** Reports whether the disk of the data folder is so full that /health of a running role is not ok. */
+export const isDiskFull = async (config: Pick<Config, "data_dir">): Promise<boolean> =>
+  (await readFreeBytes(config)) < MIN_FREE_BYTES;
+
+/** Checks the free space on the disk of the data folder. */
+export async function diskFindings(config: Pick<Config, "data_dir">): Promise<Finding[]> {
+  const { data_dir } = config;
+  const freeBytes = await readFreeBytes(config);
   const description = `${(freeBytes / GIB).toFixed(1)} GiB free for ${resolve(data_dir)}`;
   const todo =
     "free some space, or set data_dir to a larger disk: when the disk is full, ingest stops and nothing is paid";

@@ -41,7 +41,7 @@ export interface PulseParts {
 }
 
 /** Free bytes below which a disk counts as full: the journal of the database (the lake) alone grows to 64 MiB. */
-const MIN_FREE_BYTES = 64 * 2 ** 20;
+export const MIN_FREE_BYTES = 64 * 2 ** 20;
 
 /** Number of failures in succession that make a role unhealthy, however recent the last success is. */
 const MAX_FAILURES = 3;
