@@ -99,7 +99,8 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
   const stopController = new AbortController();
   const runningJobs = runJobs(parts, schedule.jobs);
   const firstIntake = parts.catalogues.length > 0 ? runningJobs.runNow("intake") : Promise.resolve();
-  const observing = waitForListings(parts, firstIntake, stopController.signal).then(() =>
+  const firstWait = () => waitForListings(parts, firstIntake, stopController.signal);
+  const observing = reportWhileRunning(parts.pulse, firstWait).then(() =>
     observeDays(parts, schedule, stopController.signal),
   );
   return {
@@ -155,7 +156,10 @@ const OBSERVE_WORK = "observe";
 /** Interval at which the work `observe` is reported as healthy while the calls of a day are made, ms. */
 const HEALTH_INTERVAL_MS = 30_000;
 
-/** While the calls of a day are made, reports the work `observe` as healthy after each interval. */
+/**
+ * Reports the work `observe` as healthy after each interval, while the calls of a day are made or a bounded wait for
+ * the next ones goes on.
+ */
 async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
   const timer = setInterval(() => pulse.done(OBSERVE_WORK), HEALTH_INTERVAL_MS);
@@ -182,9 +186,13 @@ async function observeDays(
       // counted as missed.
       const plan = await planOf(day, signal);
       logger.info({ ...summarizePlan(plan) }, "the calls of a day begin");
-      const report = await reportWhileRunning(pulse, () => observe(plan, dayStart(day), end, signal));
-      if (report.stopped) return;
-      await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
+      const isStopped = await reportWhileRunning(pulse, async () => {
+        const { stopped } = await observe(plan, dayStart(day), end, signal);
+        // The last call of the day may be hours before its end.
+        if (!stopped) await clock.sleep(Math.max(1_000, end.getTime() - clock.now().getTime()), signal);
+        return stopped;
+      });
+      if (isStopped) return;
     } catch (error) {
       if (signal.aborted) return;
       pulse?.failed(OBSERVE_WORK, error);
