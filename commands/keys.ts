@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { fromBase64url, PURPOSES, type Purpose } from "../infra/keys/jwk.ts";
 import { type KeyRecord, loadKeys, readRing, rotateKey } from "../infra/keys/keys.ts";
 import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
@@ -57,6 +58,9 @@ function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: str
  */
 const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
 
+/** Ten years. A larger number is a mistake, such as a date. */
+const MAX_OVERLAP_DAYS = 3_650;
+
 /**
  * `touchstone keys rotate`: creates a new key; the old one retires after the overlap. Running processes sign with the
  * old key until they restart. A process that restarts within the overlap first publishes the keys document.
@@ -65,6 +69,7 @@ export function rotateKeys(config: Config, purposeArgument: string, options: Opt
   const purpose = PURPOSES.find((one) => one === purposeArgument);
   if (!purpose) throw new ConfigError([`keys rotate: ${purposeArgument} is not one of ${PURPOSES.join(", ")}`]);
   const days = options.overlapDays ?? OVERLAP_DAYS[purpose];
+  if (days > MAX_OVERLAP_DAYS) throw new Failure("usage", `--overlap-days: at most ${MAX_OVERLAP_DAYS}, not ${days}`);
   const now = systemClock.now();
   const ring = rotateKey(foldersOf(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
   const [oldKey, newKey] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);

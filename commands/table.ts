@@ -102,7 +102,9 @@ export const COMMANDS = {
   "keys rotate": {
     args: "<purpose>",
     does: "make a new key for cards, answers, log or witness; the old one retires after the overlap",
-    options: { "--overlap-days <n>": "days for which both keys are valid (cards, answers: 1; log, witness: 30)" },
+    options: {
+      "--overlap-days <n>": "days for which both keys are valid, at most 3650 (cards, answers: 1; log, witness: 30)",
+    },
     prints: "the old key and the new one",
     exits: ["keys"],
     page: "operate",

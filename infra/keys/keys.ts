@@ -61,12 +61,16 @@ export function createKeyring(dir: string, validFrom: Date): Keyring {
   return { keys };
 }
 
+/** The last time that a keyring can hold, ms: its years have four digits. */
+const LAST_TIME_MS = Date.parse("9999-12-31T23:59:59.999Z");
+
 /**
  * Replaces the key of `purpose` by a new key that is valid from `at`. The old key retires at `until`, by default also
  * at `at`. The old private key stays on disk, because the next keys document is signed by the previous keys, and
  * checkpoints are signed by both keys until then. Only one process may call this at a time (it is an operator's
  * command).
- * @throws Failure `keys` when `at` is not after the start of the old key, or `until` is before `at`
+ * @throws Failure `keys` when `at` is not after the start of the old key, or `until` is before `at` or after the year
+ * 9999
  */
 export function rotateKey(dir: string, purpose: Purpose, at: Date, until = at): Keyring {
   refuseSharedFolder(dir);
@@ -79,6 +83,9 @@ export function rotateKey(dir: string, purpose: Purpose, at: Date, until = at): 
     );
   }
   if (until < at) throw new Failure("keys", `the ${purpose} key cannot retire before its successor begins`);
+  // Checked before the new key has a file: a keyring with such a time could not be read again.
+  if (!(until.getTime() <= LAST_TIME_MS))
+    throw new Failure("keys", `the ${purpose} key cannot retire after the year 9999`);
   const newKey = createKey(dir, purpose, at);
   const earlierKeys = ring.keys.map((key) => (key === oldKey ? { ...key, retired_at: until.toISOString() } : key));
   const next: Keyring = { keys: [...earlierKeys, newKey] };

@@ -208,6 +208,18 @@ describe("rotate", () => {
     expect(() => rotateKey(dir, "log", from)).toThrow(/cannot retire/);
     expect(readdirSync(dir)).toEqual(before);
   });
+
+  it.each([
+    ["of five digits", new Date("+057500-04-12T00:00:00.000Z")],
+    ["that is none", new Date(Number.NaN)],
+  ])("refuses an end in a year %s, which no keyring could be read with, and makes nothing", (_, until) => {
+    createKeyring(dir, from);
+    const before = readdirSync(dir);
+    expect(() => rotateKey(dir, "log", new Date(AT), until)).toThrow(/cannot retire after the year 9999/);
+    expect(readdirSync(dir)).toEqual(before);
+    rotateKey(dir, "log", new Date(AT), new Date("9999-12-31T23:59:59.999Z"));
+    expect(readRing(dir).keys).toHaveLength(5);
+  });
 });
 
 describe("secrets", () => {
