@@ -6,7 +6,9 @@ import { LogNotBegun } from "../infra/log/log.ts";
 import { openLog } from "../infra/log/open.ts";
 import { LogTail } from "../infra/log/tail.ts";
 import { createEvmRail } from "../infra/rails/evm.ts";
-import { configuredNetworks } from "../infra/rails/networks.ts";
+import { configuredNetworks, type Network } from "../infra/rails/networks.ts";
+import { nodeFault } from "../infra/rails/node-fault.ts";
+import { ChainDown, createReader, SHORT_RETRIES } from "../infra/rails/rpc.ts";
 import { createLogger } from "../infra/telemetry.ts";
 import { type Books, booksOf, type Difference, findDifferences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
@@ -45,6 +47,8 @@ interface LedgerReport {
      * Movements of the books that are missing on the chain, or have another amount there; null if no node was asked.
      */
     differences: Difference[] | null;
+    /** Movements that the nodes did not show, and whose blocks they do not have as final yet; null if none was asked. */
+    unseen: Difference[] | null;
   }[];
 }
 
@@ -64,19 +68,31 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
     throw new Failure("record", `the chain differs from the books in ${differenceCount} movements`);
 }
 
-/**
- * Returns the address of a node of a network: from the settings, else of the demo's chain; null if there is neither.
- */
-function rpcOf(config: Config, network: string): string | null {
+/** The nodes to ask about a network, and how many of them have to agree. */
+type Nodes = Pick<Network, "rpcUrls" | "agree">;
+
+/** Returns the nodes of a network: those of the settings, else of the demo's chain; null if there is neither. */
+function nodesOf(config: Config, network: string): Nodes | null {
+  const configured = configuredNetworks(config).find(({ id, rpcUrls }) => id === network && rpcUrls.length > 0);
+  if (configured) return configured;
   const worldFile = join(foldersOf(config.data_dir).market, "world.json");
-  const configuredUrl = configuredNetworks(config).find(({ id }) => id === network)?.rpcUrls[0];
-  if (configuredUrl !== undefined || !existsSync(worldFile)) return configuredUrl ?? null;
-  return (JSON.parse(readFileSync(worldFile, "utf8")) as { rpcUrl: string }).rpcUrl;
+  if (!existsSync(worldFile)) return null;
+  return { rpcUrls: [(JSON.parse(readFileSync(worldFile, "utf8")) as { rpcUrl: string }).rpcUrl], agree: 1 };
+}
+
+/** Reads the CAIP-2 id of a node's chain. @throws ChainDown */
+async function chainOf(rpcUrl: string): Promise<string> {
+  try {
+    return `eip155:${await createReader(rpcUrl, SHORT_RETRIES).getChainId()}`;
+  } catch (error) {
+    throw new ChainDown(nodeFault(error).says, { cause: error });
+  }
 }
 
 /**
  * Computes the books from the orders in the log, and compares them with the chain.
- * @param rpcUrl node to ask; undefined: the one in the settings; null: the books are not compared with the chain
+ * @param rpcUrl node to ask about the books of its chain; undefined: the nodes of the settings; null: the books are not
+ * compared with the chain
  * @throws LogRefused, LogDown, ChainDown
  */
 export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<LedgerReport> {
@@ -87,27 +103,28 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
   await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);
     await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();
-    for (const books of booksOf(table.all())) assets.push(await reportOf(books, config, rpcUrl));
+    const chain = typeof rpcUrl === "string" ? await chainOf(rpcUrl) : null;
+    for (const books of booksOf(table.all())) {
+      const [network] = books.asset.split(" ") as [string];
+      const named = chain === network ? { rpcUrls: [rpcUrl!], agree: 1 } : null;
+      assets.push(await reportOf(books, config, rpcUrl === undefined ? nodesOf(config, network) : named));
+    }
   }).catch((error: unknown) => {
     if (!(error instanceof LogNotBegun)) throw error;
   });
   return { schema: "svc.ledger.v1", assets };
 }
 
-async function reportOf(
-  books: Books,
-  config: Config,
-  rpcUrlOption?: string | null,
-): Promise<LedgerReport["assets"][number]> {
+async function reportOf(books: Books, config: Config, nodes: Nodes | null): Promise<LedgerReport["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
-  const rpcUrl = rpcUrlOption === undefined ? rpcOf(config, network) : rpcUrlOption;
   const confirmations = configuredNetworks(config).find(({ id }) => id === network)?.confirmations ?? 1;
-  const rail = rpcUrl === null ? null : createEvmRail({ rpcUrl, network, asset, confirmations });
+  const rail = nodes && createEvmRail({ rpcUrl: nodes.rpcUrls, agree: nodes.agree, network, asset, confirmations });
   const wallets: LedgerReport["assets"][number]["wallets"] = {};
   for (const [address, { cash, micro }] of walletsOf(books)) {
     const holds = rail ? formatSigned((await rail.balance(address)).value) : null;
     wallets[address] = { cash, books: formatSigned(micro), holds };
   }
+  const found = rail ? await findDifferences(books.movements, rail) : null;
   return {
     ...{ network, asset, orders: books.orders },
     accounts: Object.fromEntries([...books.accounts].sort().map(([name, micro]) => [name, formatSigned(micro)])),
@@ -116,7 +133,8 @@ async function reportOf(
     gas: Object.fromEntries(
       Object.entries(books.gas).map(([kind, { transactions, wei }]) => [kind, { transactions, wei: wei.toString() }]),
     ),
-    differences: rail ? await findDifferences(books.movements, rail) : null,
+    differences: found?.filter(({ unseen }) => !unseen) ?? null,
+    unseen: found?.filter(({ unseen }) => unseen) ?? null,
   };
 }
 
@@ -148,7 +166,7 @@ const OWED_TEXT = { refund: "to be refunded to", exposure: "not known yet, at", 
 /** Formats the ledger for people. */
 export function linesOf({ assets }: LedgerReport): string[] {
   if (assets.length === 0) return ["no orders yet"];
-  return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences }) => [
+  return assets.flatMap(({ network, asset, orders, accounts, sum, wallets, gas, owed, differences, unseen }) => [
     `${asset} on ${network}: ${orders} orders`,
     ...Object.entries(accounts).map(([name, amount]) => `  ${name.padEnd(20)} ${amount.padStart(16)}`),
     `  ${"together".padEnd(20)} ${sum.padStart(16)}`,
@@ -161,8 +179,9 @@ export function linesOf({ assets }: LedgerReport): string[] {
       const faultText = fault === null ? "" : ` (fault: ${fault})`;
       return `${amount} ${OWED_TEXT[what]} ${who}, ${n} orders${faultText}`;
     }),
-    ...(differences === null ? ["the chain was not asked: name a node with --rpc"] : []),
+    ...(differences === null ? [`the chain was not asked: name a node of ${network} with --rpc`] : []),
     ...(differences ?? []).map(({ order, what, tx, says }) => `DIFFERS ${order} ${what} ${tx}: ${says}`),
-    ...(differences?.length === 0 ? ["every movement in the books is on the chain"] : []),
+    ...(unseen ?? []).map(({ order, what, tx, says }) => `not final yet ${order} ${what} ${tx}: ${says}`),
+    ...(differences?.length === 0 && unseen?.length === 0 ? ["every movement in the books is on the chain"] : []),
   ]);
 }

@@ -250,7 +250,9 @@ export const COMMANDS = {
   },
   ledger: {
     does: "show the books of the sold calls, compared with the chain, and what is owed to whom",
-    options: { "--rpc <url>": "node of the chain (default: chain.rpc_url of the settings, or the demo's own)" },
+    options: {
+      "--rpc <url>": "one node, for the books of its chain (default: the nodes of the settings, or the demo's own)",
+    },
     prints: "for each asset: accounts, wallets, gas, debts, and every movement that differs from the chain",
     exits: [...DATA_FOLDER_FAILURES, "chain"],
     page: "operate",

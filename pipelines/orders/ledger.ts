@@ -1,4 +1,4 @@
-import type { AsOf } from "../../infra/rails/rails.ts";
+import type { AsOf, Blocks } from "../../infra/rails/rails.ts";
 import { parseMoney } from "../record/money.ts";
 import type { Gas } from "../record/order-step.ts";
 import { type GasSums, sumGas } from "./gas.ts";
@@ -35,6 +35,8 @@ export interface Movement {
   /** Nonce of the authorization that moved the money; null for a plain transfer or a capture, which is found by `tx`. */
   nonce: string | null;
   sinceBlock: number;
+  /** When the newest step of the order was appended to the log, unix seconds: the movement is not younger. */
+  recordedAt: number;
   /**
    * The account of our wallet (`till` receives from buyers, `float` pays sellers), and the account of the opposite
    * entry.
@@ -56,21 +58,25 @@ export interface Owed {
 
 const assetOf = ({ network, asset }: Order): string => `${network} ${asset}`.toLowerCase();
 
+const recordedAtOf = ({ movedAt }: Order): number => movedAt / 1_000;
+
 function legMovements(order: Order, leg: Leg): Movement[] {
   const fault = faultOf(order, leg);
   const against = fault ? `losses by ${fault}` : order.state === "settled" ? "calls bought" : "calls under way";
   const { id } = order;
+  const recordedAt = recordedAtOf(order);
   const movements: Movement[] = [];
   if (leg.fate === "paid" && leg.tx !== null) {
     movements.push({
       ...{ order: id, what: "call", tx: leg.tx, micro: parseMoney(leg.price), from: leg.wallet, to: leg.payTo },
-      ...{ nonce: leg.nonce, sinceBlock: leg.sinceBlock, cash: "float", against },
+      ...{ nonce: leg.nonce, sinceBlock: leg.sinceBlock, recordedAt, cash: "float", against },
     });
   }
   if (leg.recovered !== null && leg.recoveredAmount !== null) {
     movements.push({
       ...{ order: id, what: "call sent back", tx: leg.recovered, micro: parseMoney(leg.recoveredAmount) },
-      ...{ from: leg.payTo, to: leg.wallet, nonce: null, sinceBlock: leg.sinceBlock, cash: "float", against },
+      ...{ from: leg.payTo, to: leg.wallet, nonce: null, sinceBlock: leg.sinceBlock, recordedAt },
+      ...{ cash: "float", against },
     });
   }
   return movements;
@@ -80,19 +86,21 @@ function legMovements(order: Order, leg: Leg): Movement[] {
 function movementsOf(order: Order): Movement[] {
   const { id, payer, payTo, nonce, sinceBlock, charged, refund, refunded } = order;
   const movements = order.legs.flatMap((leg) => legMovements(order, leg));
+  const recordedAt = recordedAtOf(order);
   if (charged) {
     const against = order.state === "settled" ? "sales" : "refunds due";
     // With escrow the buyer's nonce moved the money into the escrow. The capture, which paid us, has no nonce.
     const isCaptured = order.scheme === "auth-capture";
     movements.push({
       ...{ order: id, what: "charge", tx: charged.tx, micro: parseMoney(charged.amount), from: payer, to: payTo },
-      ...{ nonce: isCaptured ? null : nonce, cash: "till", against, sinceBlock },
+      ...{ nonce: isCaptured ? null : nonce, cash: "till", against, sinceBlock, recordedAt },
     });
   }
   if (refunded && refund) {
     movements.push({
       ...{ order: id, what: "refund", tx: refunded.tx, micro: parseMoney(refunded.amount), from: refund.from },
-      ...{ to: payer, nonce: refund.nonce, sinceBlock: refund.sinceBlock, cash: "till", against: "refunds due" },
+      ...{ to: payer, nonce: refund.nonce, sinceBlock: refund.sinceBlock, recordedAt },
+      ...{ cash: "till", against: "refunds due" },
     });
   }
   return movements;
@@ -162,7 +170,23 @@ export interface Difference {
   what: Movement["what"];
   tx: string;
   says: string;
+  /**
+   * true: the final block of the read is older than the movement. The nodes are behind, or the block is not final
+   * yet, so nothing is lost so far.
+   */
+  unseen?: true;
 }
+
+/** Seconds by which the clock of the log and the times of the chain's blocks may differ. */
+const CLOCK_MARGIN_S = 60;
+
+/** Returns the difference of a movement that a read did not find. */
+const notFound = ({ recordedAt }: Movement, { head, final }: Blocks): Finding => ({
+  says: `the chain has no such transfer up to block ${head.number}`,
+  ...(final.time < recordedAt + CLOCK_MARGIN_S && { unseen: true }),
+});
+
+type Finding = Pick<Difference, "says" | "unseen">;
 
 /**
  * Compares each movement of the books with the chain's events: transaction, receiver and amount have to match, and no
@@ -178,11 +202,11 @@ export async function findDifferences(movements: Iterable<Movement>, chain: Chai
     const key = `${what} ${tx} ${what === "charge" ? "" : from} ${to} ${micro}`;
     const timesBefore = timesBooked.get(key) ?? 0;
     timesBooked.set(key, timesBefore + 1);
-    const says =
+    const found =
       nonce === null
         ? await findPlainDifference(movement, timesBefore, chain)
         : await findDifference(movement, nonce, chain);
-    if (says !== null) differences.push({ order, what, tx, says });
+    if (found !== null) differences.push({ order, what, tx, ...found });
   }
   return differences;
 }
@@ -192,27 +216,26 @@ export async function findDifferences(movements: Iterable<Movement>, chain: Chai
  * @param timesBefore how often the books have such a transfer of this transaction before this movement
  */
 async function findPlainDifference(
-  { what, from, to, tx, micro }: Movement,
+  movement: Movement,
   timesBefore: number,
   chain: ChainReader,
-): Promise<string | null> {
-  const { value: transfers, head } = await chain.transfersIn(tx);
+): Promise<Finding | null> {
+  const { what, from, to, tx, micro } = movement;
+  const { value: transfers, ...blocks } = await chain.transfersIn(tx);
   const isMatch = (one: ChainTransfer) =>
     one.to === to && one.amountAtomic === micro && (what === "charge" || one.from === from);
   const matches = transfers.filter(isMatch).length;
-  if (matches === 0) return `the chain has no such transfer up to block ${head.number}`;
+  if (matches === 0) return notFound(movement, blocks);
   // Two replicas may have recorded one transfer from a seller at the same time, each as the repayment of another loss.
-  return matches > timesBefore ? null : "it stands in the books twice";
+  return matches > timesBefore ? null : { says: "it stands in the books twice" };
 }
 
-async function findDifference(
-  { from, to, sinceBlock, tx, micro }: Movement,
-  nonce: string,
-  chain: ChainReader,
-): Promise<string | null> {
-  const { value: transfer, head } = await chain.settlementOf({ from, nonce, sinceBlock });
-  if (!transfer) return `the chain has no such transfer up to block ${head.number}`;
-  if (transfer.tx !== tx) return `the chain has it in ${transfer.tx}`;
-  if (transfer.to !== to) return `on the chain it went to ${transfer.to}`;
-  return transfer.amountAtomic === micro ? null : `on the chain it is of ${transfer.amountAtomic} micro-units`;
+async function findDifference(movement: Movement, nonce: string, chain: ChainReader): Promise<Finding | null> {
+  const { from, to, sinceBlock, tx, micro } = movement;
+  const { value: transfer, ...blocks } = await chain.settlementOf({ from, nonce, sinceBlock });
+  if (!transfer) return notFound(movement, blocks);
+  if (transfer.tx !== tx) return { says: `the chain has it in ${transfer.tx}` };
+  if (transfer.to !== to) return { says: `on the chain it went to ${transfer.to}` };
+  if (transfer.amountAtomic === micro) return null;
+  return { says: `on the chain it is of ${transfer.amountAtomic} micro-units` };
 }

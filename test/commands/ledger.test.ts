@@ -1,15 +1,18 @@
 import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { ledgerCommand, ledgerOf } from "../../commands/ledger.ts";
+import { ledgerCommand, ledgerOf, linesOf } from "../../commands/ledger.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { booksOf, findDifferences } from "../../pipelines/orders/ledger.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { OrderWorld } from "../helpers/order-world.ts";
 
+const FLOAT = { cash: "float" as const, against: "losses" };
 let dir: string;
 const settings = () =>
   loadConfig(undefined, {
@@ -76,7 +79,7 @@ test("one transfer back that stands for two losses is named", async () => {
   const world = await traded();
   world.chain.transfer("0xthief", "0xfloat", 10_000n);
   const { tx } = world.chain.moved.at(-1)!;
-  const way = { from: "0xthief", to: "0xfloat", nonce: null, sinceBlock: 0, cash: "float" as const, against: "losses" };
+  const way = { from: "0xthief", to: "0xfloat", nonce: null, sinceBlock: 0, recordedAt: 0, ...FLOAT };
   const back = { what: "call sent back" as const, tx, micro: 10_000n, ...way };
   const found = await findDifferences(
     ["ord_a", "ord_b"].map((order) => ({ ...back, order })),
@@ -91,7 +94,7 @@ test("two transfers back in one transaction may stand for two losses, and not fo
   for (let n = 0; n < 2; n++) world.chain.transfer("0xthief", "0xfloat", 10_000n);
   const [first, second] = world.chain.moved.slice(-2) as unknown as [{ tx: string }, { tx: string }];
   second.tx = first.tx;
-  const way = { from: "0xthief", to: "0xfloat", nonce: null, sinceBlock: 0, cash: "float" as const, against: "losses" };
+  const way = { from: "0xthief", to: "0xfloat", nonce: null, sinceBlock: 0, recordedAt: 0, ...FLOAT };
   const back = { what: "call sent back" as const, tx: first.tx, micro: 10_000n, ...way };
   const booked = (...orders: string[]) => orders.map((order) => ({ ...back, order }));
   const rail = world.chain.rail();
@@ -111,13 +114,13 @@ test("a movement that the chain has not, or not so, is named", async () => {
   const rail = world.chain.rail();
   expect(movements).toHaveLength(4);
   expect(await findDifferences(movements, rail)).toEqual([]);
-  const [one] = movements;
+  const one = { ...movements[0]!, recordedAt: 0 };
   const wrong = [
-    { ...one!, micro: one!.micro + 1n },
-    { ...one!, tx: "0xother" },
-    { ...one!, to: "0xother" },
-    { ...one!, nonce: "0xnever" },
-    { ...one!, nonce: null, tx: "0xother" },
+    { ...one, micro: one.micro + 1n },
+    { ...one, tx: "0xother" },
+    { ...one, to: "0xother" },
+    { ...one, nonce: "0xnever" },
+    { ...one, nonce: null, tx: "0xother" },
   ];
   expect((await findDifferences(wrong, rail)).map(({ says }) => says.replace(/0x\w+/, "<it>"))).toEqual([
     "on the chain it is of 10000 micro-units",
@@ -126,4 +129,53 @@ test("a movement that the chain has not, or not so, is named", async () => {
     `the chain has no such transfer up to block ${world.chain.block}`,
     `the chain has no such transfer up to block ${world.chain.block}`,
   ]);
+});
+
+test("a movement that is newer than the final block of the read is not seen yet, and no difference", async () => {
+  const world = await traded();
+  const { chain } = world;
+  const [{ movements }] = booksOf(world.table().all()) as [ReturnType<typeof booksOf>[0]];
+  const [charge] = movements as [(typeof movements)[0]];
+  const lost = { ...charge, nonce: "0xnever" };
+  const back = { ...charge, nonce: null, tx: "0xother" };
+  const says = `the chain has no such transfer up to block ${chain.block}`;
+  const recordedAt = chain.time;
+  for (const one of [lost, back])
+    expect(await findDifferences([{ ...one, recordedAt }], chain.rail())).toMatchObject([{ says, unseen: true }]);
+  chain.pass(61);
+  for (const one of [lost, back]) {
+    const [found] = await findDifferences([{ ...one, recordedAt }], chain.rail());
+    expect(found).toBeDefined();
+    expect(found).not.toHaveProperty("unseen");
+  }
+});
+
+test("a node that is named on the command line is asked about the books of its chain alone", async () => {
+  const world = await traded();
+  const log = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 2 });
+  await log.append(world.log.all());
+  await log.close();
+  const asked: string[] = [];
+  const node = createServer((request, response) => {
+    let body = "";
+    request.on("data", (chunk) => {
+      body += chunk;
+    });
+    request.on("end", () => {
+      const { id, method } = JSON.parse(body) as { id: number; method: string };
+      asked.push(method);
+      response.setHeader("content-type", "application/json");
+      response.end(JSON.stringify({ jsonrpc: "2.0", id, result: "0x2105" }));
+    });
+  });
+  await new Promise<void>((done) => node.listen(0, "127.0.0.1", done));
+  try {
+    const ledger = await ledgerOf(settings(), `http://127.0.0.1:${(node.address() as AddressInfo).port}`);
+    expect(ledger.assets).toMatchObject([{ network: "eip155:84532", differences: null, unseen: null }]);
+    expect(asked).toEqual(["eth_chainId"]);
+    expect(linesOf(ledger)).toContain("the chain was not asked: name a node of eip155:84532 with --rpc");
+  } finally {
+    node.closeAllConnections();
+    await new Promise((done) => node.close(done));
+  }
 });

@@ -73,7 +73,7 @@ const LEDGER = hostile({
   assets: [
     hostile({
       ...{ accounts: { [HOSTILE]: HOSTILE }, wallets: { [HOSTILE]: hostile() }, gas: { [HOSTILE]: hostile() } },
-      ...{ owed: [hostile({ what: "refund" })], differences: [hostile()] },
+      ...{ owed: [hostile({ what: "refund" })], differences: [hostile()], unseen: [hostile()] },
     }),
   ],
 });
