@@ -53,10 +53,7 @@ interface FailingRun {
   error: string;
 }
 
-/**
- * Gauge that is set only for required works. An alert watches it, and jobs that run hourly or daily would always look
- * late.
- */
+/** Gauge that is set only for required works: of a job that runs hourly or daily it would always look late. */
 const LAST_DONE_GAUGE = "touchstone_work_last_done_seconds";
 const OK_GAUGE = "touchstone_role_ok";
 
