@@ -3,7 +3,9 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, w
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, expect, test } from "vitest";
+import { exitsOf, ROWS } from "../../commands/program.ts";
 import { loadConfig } from "../../infra/config.ts";
+import { EXIT } from "../../infra/errors.ts";
 import { runs } from "../helpers/programs.ts";
 
 /**
@@ -73,6 +75,20 @@ test("every env file is one that a unit reads", () => {
 test("a replica believes the proxy of its own machine and no network", () => {
   expect(JSON.parse(envOf("serve.env").TOUCHSTONE_LIMITS_TRUSTED_PROXIES!)).toEqual(["127.0.0.1"]);
 });
+
+/** Failures that a new start does not mend: systemd leaves a role that ends with one of them as it is. */
+const FOR_AN_OPERATOR = ["usage", "keys", "record", "fork", "network"] as const;
+
+test.each(UNITS.filter((unit) => !/monitor|witness/.test(unit)))(
+  "%s: every failure that an operator has to mend ends it, and no other one",
+  (unit) => {
+    const row = ROWS.find(([words]) => words === wordsOf(unit)[0])![1];
+    const listed = linesOf(unit, "RestartPreventExitStatus")[0]!.split(" ").map(Number);
+    const needed = FOR_AN_OPERATOR.filter((name) => exitsOf(row).includes(name)).map((name) => EXIT[name]);
+    expect(listed).toEqual(expect.arrayContaining(needed));
+    expect(FOR_AN_OPERATOR.map((name) => EXIT[name])).toEqual(expect.arrayContaining(listed));
+  },
+);
 
 test("systemd takes them", () => {
   // It finds the command where a package is installed for everybody, which a test leaves alone.
