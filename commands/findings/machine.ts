@@ -44,7 +44,10 @@ export async function diskFindings(config: Pick<Config, "data_dir">): Promise<Fi
 }
 
 /** Checks that the keys and secrets which the role needs exist, and that only their owner can read them. */
-export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "log">, role: Role): Promise<Finding[]> {
+export async function keyFindings(
+  { data_dir, log, sell }: Pick<Config, "data_dir" | "log" | "sell">,
+  role: Role,
+): Promise<Finding[]> {
   const dir = foldersOf(data_dir).keys;
   if (!hasKeyring(dir)) {
     const description = `no keys in ${dir} yet`;
@@ -62,6 +65,8 @@ export async function keyFindings({ data_dir, log }: Pick<Config, "data_dir" | "
   if (role === "start" || role === "publish") loadKeys(dir);
   if (role === "serve")
     loadSigner(dir, ring.keys.find((key) => key.purpose === "answers" && key.retired_at === undefined)!);
-  if (role === "start" || role === "observe") loadSecret(dir, OBSERVER_SECRET_NAME);
+  // A serving process that sells derives buyers' pseudonyms from the observer's secret.
+  const sells = role === "serve" && sell.network !== null;
+  if (role === "start" || role === "observe" || sells) loadSecret(dir, OBSERVER_SECRET_NAME);
   return [ok("keys", `${dir} has what ${role} needs, and nobody else can read it`)];
 }

@@ -1,13 +1,15 @@
+import { mkdirSync, unlinkSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { checkAtStart } from "../../commands/doctor.ts";
 import { exitNameOf } from "../../commands/exit.ts";
-import type { Role } from "../../commands/findings/machine.ts";
+import { keyFindings, type Role } from "../../commands/findings/machine.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
+import { foldersOf, makeKeys } from "../../pipelines/roles/data-folder.ts";
 
-/** What a role checks before it opens anything: the room on its disk. */
+/** What a role checks before it opens anything: the room on its disk, and the keys that it needs. */
 const disk = vi.hoisted(() => ({ freeBytes: 0 }));
 vi.mock("node:fs/promises", async (original) => ({
   ...(await original<typeof import("node:fs/promises")>()),
@@ -59,4 +61,14 @@ test("a wrong setting is a wrong setting, also on a full disk", async () => {
   disk.freeBytes = 0;
   const config = configOf({ TOUCHSTONE_CONTROL_URLS: "[]" });
   expect((await startOf("start", config))[0]).toBe("usage");
+});
+
+test("a serving process needs the observer's secret only where it sells", async () => {
+  mkdirSync(dir, { recursive: true });
+  makeKeys(dir, new Date("2026-01-01T00:00:00Z"));
+  unlinkSync(join(foldersOf(dir).keys, "observer.secret"));
+  const selling = configOf({ TOUCHSTONE_SELL_NETWORK: "eip155:84532" });
+  expect(await keyFindings(configOf(), "serve")).toMatchObject([{ standing: "ok" }]);
+  expect(await keyFindings(selling, "publish")).toMatchObject([{ standing: "ok" }]);
+  await expect(keyFindings(selling, "serve")).rejects.toMatchObject({ code: "keys", message: /observer\.secret/ });
 });
