@@ -185,9 +185,10 @@ const MAX_OPENED = 256 * 1024 * 1024;
  * reading a source
  */
 export async function openCommand(sourceAddress: string, options: AuditOptions): Promise<void> {
-  const { open: file, salt, endpoint, also = [] } = options;
+  const { open: file, salt, endpoint, also = [], since } = options;
   if (file === undefined || salt === undefined) throw new Failure("usage", "--open and --salt need each other");
-  if (endpoint || also.length > 0) throw new Failure("usage", "--open goes with neither --endpoint nor --also");
+  if (endpoint || also.length > 0 || since !== undefined)
+    throw new Failure("usage", "--open goes with none of --endpoint, --also and --since");
   if (!new RegExp(`^[0-9a-f]{${SALT_BYTES * 2}}$`, "i").test(salt))
     throw new Failure("usage", `--salt: expected ${SALT_BYTES} bytes as ${SALT_BYTES * 2} hex digits`);
   const content = await readNamedFile(file, MAX_OPENED);

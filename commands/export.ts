@@ -1,4 +1,5 @@
 import { systemClock } from "../infra/clock.ts";
+import { Failure } from "../infra/errors.ts";
 import { readDirectoryStore } from "../infra/store/directory.ts";
 import type { Store } from "../infra/store/store.ts";
 import {
@@ -40,6 +41,8 @@ interface Table {
  * @throws the errors of opening a record; Failure `usage` for a record without an index
  */
 async function openTable(sourceAddress: string, options: ExportOptions): Promise<Table> {
+  if (options.witnessKey !== undefined && options.logKey === undefined)
+    throw new Failure("usage", "--witness-key needs the log key beside it: --log-key");
   const folder = await findRecordFolder(sourceAddress);
   const stores = folder && { open: readDirectoryStore(folder.publicDir), state: readDirectoryStore(folder.stateDir) };
   const isMirror = stores !== null && !options.logKey && (await stores.state.head("trusted.json")) !== null;

@@ -30,6 +30,7 @@ export async function observe(config: Config, { listings, ...options }: OptionsO
     if (!options.once) throw new Failure("usage", "--listings needs --once");
     return (await import("./listings.ts")).probeListings(config, listings, options);
   }
+  if (options.rejected !== undefined) throw new Failure("usage", "--rejected needs --listings");
   await checkAtStart(config, "observe", options);
   await (config.log === null ? observeAlone(config, options) : observeShare(config, options));
 }

@@ -1,6 +1,7 @@
 import { writeSync } from "node:fs";
 import { type Clock, FixedClock, PacedClock, SimulatedClock, SwitchedClock, systemClock } from "../infra/clock.ts";
 import { type Config, ConfigError, GAS_CEILING_GWEI } from "../infra/config.ts";
+import { Failure } from "../infra/errors.ts";
 import { configuredNetworks } from "../infra/rails/networks.ts";
 import { createLocalWallets } from "../infra/rails/wallets.ts";
 import type { Store } from "../infra/store/store.ts";
@@ -25,7 +26,7 @@ import { createLocalMoney, openSales } from "./selling.ts";
 import { startLive } from "./serve.ts";
 import { openServing, SELL_JOB, type ServingTier } from "./serving-tier.ts";
 import { daysOfPast, isPastOver, Progress, simulatePast } from "./simulated-past.ts";
-import type { OptionsOf } from "./table.ts";
+import { COMMANDS, type OptionsOf } from "./table.ts";
 import { type DemoWitnesses, openDemoWitnesses } from "./witness.ts";
 import { askPeople, openWorld, requireMarket, type World } from "./world.ts";
 
@@ -76,6 +77,19 @@ const lesser = (a: string, b: string): string => (parseMoney(a) < parseMoney(b) 
 
 const createAcknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
+
+/** @throws Failure `usage` for options of the demo, which have no effect without --market */
+function refuseMarketOptions({ days, pace, paceHours, acks }: StartOptions): void {
+  const defaults = COMMANDS.start.options;
+  const isGiven = {
+    "--days": days !== defaults["--days <n>"].default,
+    "--pace": pace !== undefined,
+    "--pace-hours": paceHours !== defaults["--pace-hours <n>"].default,
+    "--acks": acks !== undefined,
+  };
+  const given = Object.entries(isGiven).flatMap(([name, is]) => (is ? [name] : []));
+  if (given.length > 0) throw new Failure("usage", `${given.join(", ")}: only with --market`);
+}
 
 /**
  * Returns the end of the simulated past: now, or some hours ago with `--pace`. From there a faster clock runs until it
@@ -186,7 +200,10 @@ async function runActs(acts: readonly (() => Promise<void>)[], signal: AbortSign
  * prints the letters and keeps serving; a start after a crash continues where the last one stopped.
  */
 export async function start(baseConfig: Config, options: StartOptions): Promise<void> {
-  if (!options.market) return startLive(baseConfig, options);
+  if (!options.market) {
+    refuseMarketOptions(options);
+    return startLive(baseConfig, options);
+  }
   requireMarket(options.worldScript);
   const elapsedSeconds = stopwatch(1);
   const progress = new Progress(!options.json);
