@@ -9,7 +9,7 @@ import { createArchivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
 import { type ArchiveReport, archiveDays, createPrinter } from "../pipelines/roles/days.ts";
 import type { OpenIngest } from "../pipelines/roles/open-ingest.ts";
-import type { Parts } from "../pipelines/roles/parts.ts";
+import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { Owner } from "../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../pipelines/roles/protocol/publishing.ts";
 import { withIngest } from "./opening.ts";
@@ -59,7 +59,12 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: OpenIng
 
 /** Opens the archive, runs `work` with it, and closes it. @throws LakeBusy while a running service has the lake open */
 const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void>): Promise<void> =>
-  withIngest(config, async (opened, parts) => work(await openArchive(parts, systemClock, opened)));
+  withIngest(
+    config,
+    async (opened, parts) => work(await openArchive(parts, systemClock, opened)),
+    // It signs the archive files and writes them to the public store.
+    openParts,
+  );
 
 const archiveUrl = (config: Config): string => `${config.base_url.replace(/\/+$/, "")}/v1/archive`;
 

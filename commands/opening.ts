@@ -3,7 +3,7 @@ import type { Config } from "../infra/config.ts";
 import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { type OpenIngest, openIngest } from "../pipelines/roles/open-ingest.ts";
-import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { openCommandParts, type openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
@@ -16,9 +16,13 @@ import { print } from "./printer.ts";
  * there are none. Machines with a shared log need the same keys, which an operator copies to them, so nothing is
  * created there.
  */
-export async function withParts<T>(config: Config, work: (parts: Parts) => Promise<T>): Promise<T> {
+export async function withParts<T>(
+  config: Config,
+  work: (parts: Parts) => Promise<T>,
+  open: typeof openParts = openCommandParts,
+): Promise<T> {
   if (config.log === null) await makeKeysFor(config, systemClock.now());
-  return withOpen(openParts(config, systemClock), work);
+  return withOpen(open(config, systemClock), work);
 }
 
 /**
@@ -26,8 +30,12 @@ export async function withParts<T>(config: Config, work: (parts: Parts) => Promi
  * lake.
  * @throws LakeBusy while a service runs
  */
-export const withIngest = (config: Config, work: (opened: OpenIngest, parts: Parts) => Promise<void>): Promise<void> =>
-  withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)));
+export const withIngest = (
+  config: Config,
+  work: (opened: OpenIngest, parts: Parts) => Promise<void>,
+  open?: typeof openParts,
+): Promise<void> =>
+  withParts(config, (parts) => withOpen(openIngest(parts, systemClock), (opened) => work(opened, parts)), open);
 
 /**
  * Opens a reader of the record (the segment files, then the rest of the log) for the work. It does not open the lake,
@@ -45,7 +53,9 @@ export async function withRecord(
   work: (reading: LogHistoryReader, parts: Parts) => Promise<void>,
 ): Promise<void> {
   requireDataFolder(config);
-  return withOpen(openParts(config, systemClock), (parts) => withReading(parts, (reading) => work(reading, parts)));
+  return withOpen(openCommandParts(config, systemClock), (parts) =>
+    withReading(parts, (reading) => work(reading, parts)),
+  );
 }
 
 /** The result of a command: `facts` for `--json`, `lines` for people. */

@@ -8,7 +8,7 @@ import { readPlan } from "../pipelines/4-publish/day-plan.ts";
 import { RecordReader, readCheckpoint } from "../pipelines/published/reader.ts";
 import type { DayPlan, PlannedCall } from "../pipelines/record/plan.ts";
 import { blockOf, dayStart } from "../pipelines/record/time.ts";
-import { openParts, type Parts } from "../pipelines/roles/parts.ts";
+import { openCommandParts, type Parts } from "../pipelines/roles/parts.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -97,7 +97,7 @@ async function readCommitment({ config, keys, publicStore }: Parts, day: string)
  */
 export async function showPlan(config: Config, day: string, options: OptionsOf<"plan show">): Promise<void> {
   requireDataFolder(config);
-  return withOpen(openParts(config, systemClock), async (parts) => {
+  return withOpen(openCommandParts(config, systemClock), async (parts) => {
     const plan = await readPlan(parts.privateStore, day);
     if (!plan) throw new Failure("unknown", `there is no plan of ${day} in ${config.data_dir}`);
     const commitment = await readCommitment(parts, day);

@@ -185,6 +185,14 @@ export function openObserverParts(config: Config, clock: Clock): Promise<Parts> 
   return openPipelineParts(config, clock, verifyOnlyKeys(readRing(folders.keys)), false);
 }
 
+/**
+ * Opens the parts of a command that writes no public object. With a shared log these are an observer's, so it needs no
+ * private key; on a single machine they are all.
+ * @throws Failure `keys` and errors of the adapters
+ */
+export const openCommandParts = (config: Config, clock: Clock): Promise<Parts> =>
+  (config.log === null ? openParts : openObserverParts)(config, clock);
+
 function openPipelineParts(config: Config, clock: Clock, keys: Keys, publishes: WritesPublicStore): Promise<Parts> {
   const folders = foldersOf(config.data_dir);
   const secret = loadSecret(folders.keys, OBSERVER_SECRET_NAME);
