@@ -162,14 +162,29 @@ export class Monitor {
         shownCheckpoints.push({ source, checkpoint, size: checkpoint.size, digest: digestOf(bytes) });
       } catch (error) {
         faults.push(failureOf(error, source));
-        // It is stored, since the log signed it and it may prove a fork, although too few witnesses cosigned it.
-        if (!(error instanceof Unwitnessed) || !this.#trust.anyKeyTrust) continue;
-        this.#history.keepCheckpoint(bytes, this.#trust.anyKeyTrust, source.name);
+        if (!this.#keepRefused(source, bytes)) continue;
         shownCheckpoints.push({ source, checkpoint: null, size: headOfNote(bytes).size, digest: digestOf(bytes) });
       }
     }
     (shownCheckpoints.length > 0 ? warnings : faults).push(...unreachable);
     return shownCheckpoints;
+  }
+
+  /**
+   * Stores a refused checkpoint if the log signed it, since it may prove a fork. It was refused because the log's own
+   * witness did not cosign it, or did so in the future, or too few witnesses of the policy did.
+   * @returns false if the log did not sign it, or too many checkpoints without a proof are stored
+   */
+  #keepRefused(source: Source, bytes: Uint8Array): boolean {
+    const trust = this.#trust.anyKeyTrust;
+    if (!trust) return false;
+    try {
+      this.#history.keepCheckpoint(bytes, trust, source.name);
+      return true;
+    } catch (error) {
+      if (error instanceof Failure) return false;
+      throw error;
+    }
   }
 
   /**
@@ -184,12 +199,13 @@ export class Monitor {
       state.replaceNote(digest, Buffer.from(bytes));
   }
 
-  /** Returns whether enough witnesses of the policy cosigned this note for its checkpoint to become the proven head. */
+  /**
+   * Returns whether the log's own witness, if one is pinned, and enough witnesses of the policy cosigned this note for
+   * its checkpoint to become the proven head.
+   */
   #mayLead = (note: Buffer): boolean => {
-    const { policy } = this.#trust.currentTrust!;
-    if (!policy) return true;
     try {
-      openCheckpoint(note, { ...this.#trust.anyKeyTrust!, policy });
+      openCheckpoint(note, { ...this.#trust.currentTrust!, ...this.#trust.anyKeyTrust! }, this.parts.clock.now());
       return true;
     } catch (error) {
       if (error instanceof Unwitnessed || error instanceof BadNote) return false;

@@ -7,7 +7,7 @@ import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
 import { COSIGNATURE, ED25519, formatVkey, parseNote, signatureLine } from "../../../infra/tree/note.ts";
 import { tilePath } from "../../../infra/tree/path.ts";
 import { readPolicy } from "../../../infra/tree/policy.ts";
-import { proveEquivocation, readEquivocation } from "../../../pipelines/published/equivocation.ts";
+import { headOfNote, proveEquivocation, readEquivocation } from "../../../pipelines/published/equivocation.ts";
 import { SourceDown } from "../../../pipelines/published/errors.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
@@ -268,4 +268,39 @@ test("below the policy a checkpoint does not lead; with its cosignatures it does
     await fill(one, name, 5);
   const forked = await monitor.round({ sources: [folder(first), folder(second)], ...given });
   expect([codes(forked)[0], forked.head?.size]).toEqual(["fork", 10]);
+});
+
+/** The checkpoint without the line of the log's own witness. */
+const withoutWitness = (note: Buffer): Buffer =>
+  Buffer.from(note.toString().replaceAll(/^\u2014 \S+\/witness .*\n/gm, ""));
+
+test.each<[string, (note: Buffer, record: PublicRecord) => Buffer]>([
+  ["that the log's own witness did not cosign", (note) => withoutWitness(note)],
+  ["cosigned a year ahead", (note, record) => record.note(headOfNote(note), "2027-11-21T12:00:00.000Z")],
+])("a fork %s is kept from a source as from a peer, and proven", async (_, change) => {
+  const [first, second] = await pair(10);
+  await fill(first, "one", 5);
+  await fill(second, "other", 3);
+  const monitor = await bed();
+  await monitor.round({ sources: [folder(first)], keys: keys(first) });
+  const forked = new WatchedSource(join(second.dir, "public"));
+  forked.shown.set("checkpoint", change(Buffer.from((await second.store.get("checkpoint"))!.bytes), second));
+  const round = await monitor.round({ sources: [folder(first), forked], keys: keys(first) });
+  expect([codes(round), round.head?.size, round.newCheckpoints]).toEqual([["fork", "tampered"], 15, 1]);
+  expect((await provenFile(monitor, round.forks[0]?.file, first)).smaller.size).toBe(13);
+});
+
+test("a checkpoint without its witness does not lead, and leads once a source shows it cosigned", async () => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "a", 10);
+  const monitor = await bed();
+  await monitor.round({ sources: [folder(record)], keys: keys(record) });
+  await fill(record, "b", 10);
+  const source = new WatchedSource(join(record.dir, "public"));
+  source.shown.set("checkpoint", withoutWitness(Buffer.from((await record.store.get("checkpoint"))!.bytes)));
+  const before = await monitor.round({ sources: [source], keys: keys(record) });
+  expect([codes(before), before.head?.size, before.newCheckpoints]).toEqual([["tampered"], 10, 1]);
+  source.shown.clear();
+  const after = await monitor.round({ sources: [source], keys: keys(record) });
+  expect([codes(after), after.head?.size, after.newCheckpoints]).toEqual([[], 20, 0]);
 });
