@@ -46,16 +46,18 @@ export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", r
 /** Returns whether a host is the named domain, or a subdomain of it. */
 const isBelow = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
-/** Returns the watched names that match a listing. */
+const hasPort = (name: string): boolean => /:\d+$/.test(name);
+
+/** Returns the watched names that match a listing. A domain without a port matches every port. */
 function namesOfListing(
   { capability_id, url, offers = [] }: ListingFacts,
   names: readonly WatchedName[],
 ): WatchedName[] {
-  const host = parseUrl(url)?.host ?? "";
+  const { host, hostname } = parseUrl(url) ?? { host: "", hostname: "" };
   const payees = new Set(offers.flatMap(({ pay_to }) => (pay_to === null ? [] : [addressKey(pay_to)])));
   return names.filter(({ kind, value }) => {
     if (kind === "cap") return value === capability_id;
-    return kind === "pay_to" ? payees.has(value) : isBelow(host, value);
+    return kind === "pay_to" ? payees.has(value) : isBelow(hasPort(value) ? host : hostname, value);
   });
 }
 
@@ -196,6 +198,12 @@ function applyToWatched(before: WatchedState, leaf: Leaf): WatchedState {
 export const nameText = ({ kind, value }: WatchedName): string => `${kind.replace("_", "-")} ${value}`;
 const isSameName = (a: WatchedName, b: WatchedName): boolean => a.kind === b.kind && a.value === b.value;
 
+/** Returns the state with these names added; the given object if it has all of them. */
+function withNames(state: WatchedState, names: readonly WatchedName[]): WatchedState {
+  const added = names.filter((name) => !state.names.some((one) => isSameName(one, name)));
+  return added.length === 0 ? state : { ...state, names: [...state.names, ...added] };
+}
+
 /** Reads leaves for some names, and collects new states and notices until they are committed. */
 class NameScan {
   readonly #watched: Map<string, WatchedState>;
@@ -248,19 +256,23 @@ class NameScan {
 
   /**
    * Returns an endpoint's state before this leaf, to which the names that match the leaf are added; null if the
-   * endpoint matches none of the current names, or the leaf was applied before.
+   * endpoint matches none of the current names, or the leaf was applied before. A leaf that was applied before still
+   * adds its names, since a new name reads the leaves that earlier names have read.
    */
   #stateBefore(cap: string, index: number, namesFound: readonly WatchedName[]): WatchedState | null {
     const watched = this.#watched.get(cap);
-    if (watched && watched.next > index) return null;
+    if (watched && watched.next > index) {
+      const named = withNames(watched, namesFound);
+      if (named !== watched) this.#set(cap, named);
+      return null;
+    }
     if (!watched && namesFound.length === 0) return null;
     if (!watched && this.#watched.size >= MAX_WATCHED) {
       throw new Failure("usage", `the names concern more than ${MAX_WATCHED} endpoints: name fewer`);
     }
     const before = watched ?? { next: index, names: [], endpoint: emptyEndpoint(cap), corrected: false, took: false };
-    const added = namesFound.filter((name) => !before.names.some((one) => isSameName(one, name)));
-    const withAdded = added.length === 0 ? before : { ...before, names: [...before.names, ...added] };
-    return this.#currentNames(withAdded).length > 0 ? withAdded : null;
+    const named = withNames(before, namesFound);
+    return this.#currentNames(named).length > 0 ? named : null;
   }
 
   #currentNames = ({ names }: WatchedState): WatchedName[] =>

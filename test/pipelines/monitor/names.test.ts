@@ -117,6 +117,36 @@ test("a name that is added later begins from the first leaf, and the others go o
   expect((await round(both)).noticesPrinted).toBe(1);
 });
 
+test("a new name takes over the endpoints that another name watched before it", async () => {
+  await record.publish([sellerListing()], sellerCard(record, "B"));
+  await round(names({ cap: [CAP] }));
+  const byDomain = names({ domain: ["seller.example"] });
+  const [found] = (await round(byDomain)).foundNames;
+  expect(found).toMatchObject({ capability_id: CAP, card: { band: "B" }, names: ["domain seller.example"] });
+  await record.publish(
+    [{ kind: "dispute", capability_id: CAP, body: { says: "it was our own fault" } } as never],
+    [{ kind: "delisting", capability_id: CAP } as never],
+  );
+  await round(byDomain);
+  expect(toldNow()).toEqual([
+    ["dispute", "dispute: it was our own fault"],
+    ["delisted", "no longer listed"],
+  ]);
+});
+
+test("a domain without a port is every port of its host; with one, that port alone", async () => {
+  const urls = [
+    "https://api.seller.example/x",
+    "https://api.seller.example:8443/x",
+    "https://api.seller.example:9000/x",
+  ];
+  await record.publish(...urls.map((url) => [listingDraft({ url })]));
+  const foundBy = async (domain: string) =>
+    (await round(names({ domain: [domain] }))).foundNames.map(({ url }) => url).sort();
+  expect(await foundBy("seller.example")).toEqual(urls);
+  expect(await foundBy("api.seller.example:8443")).toEqual([urls[1]]);
+});
+
 test("leaves that are not of their form are passed over, and memory holds what the names concern alone", async () => {
   const at = "2026-11-21T12:00:00.000Z";
   const leaves = [
