@@ -17,7 +17,7 @@ import type { GivenKeys } from "../published/trust.ts";
 import { digestOf, type Fork, History } from "./history.ts";
 import { type FoundName, readNewLeaves } from "./names.ts";
 import { type Peer, pullPeer } from "./peers.ts";
-import type { MonitorState, WatchedName } from "./state.ts";
+import type { KeptCheckpoint, MonitorState, WatchedName } from "./state.ts";
 import { MonitorTrust } from "./trust.ts";
 import type { Webhook } from "./webhook.ts";
 
@@ -110,6 +110,7 @@ export class Monitor {
     const { state, sources } = this.parts;
     const [faults, warnings]: [Failure[], Failure[]] = [[], []];
     const lastKeptBefore = state.readPage(null, 1)[0]?.n ?? 0;
+    const headBefore = state.readHead();
     const shownCheckpoints = await this.#askSources(faults, warnings);
     const answeringSources = sources.filter((source) => shownCheckpoints.some((one) => one.source === source));
     await this.#askPeers(warnings);
@@ -118,7 +119,7 @@ export class Monitor {
       shownCheckpoints.map(({ digest }) => digest),
       this.#mayLead,
     );
-    this.#findFaults(shownCheckpoints, faults);
+    this.#findFaults(shownCheckpoints, headBefore, faults);
     const foundNames = await this.#readNames(answeringSources, faults);
     const noticesPrinted = await this.#sendNotices(faults);
     const head = state.readHead();
@@ -231,8 +232,15 @@ export class Monitor {
     }
   }
 
-  /** Finds faults of the log and of its addresses. Called after every checkpoint that can be proven was proven. */
-  #findFaults(shownCheckpoints: readonly ShownCheckpoint[], faults: Failure[]): void {
+  /**
+   * Finds faults of the log and of its addresses. Called after every checkpoint that can be proven was proven.
+   * @param headBefore the proven head before the sources were asked: what a peer saw since then is no rollback
+   */
+  #findFaults(
+    shownCheckpoints: readonly ShownCheckpoint[],
+    headBefore: KeptCheckpoint | null,
+    faults: Failure[],
+  ): void {
     const { state, clock, maxAgeSeconds, sources } = this.parts;
     const forkedCount = state.count("forked");
     if (forkedCount > 0) {
@@ -245,10 +253,9 @@ export class Monitor {
       const says = `${many} signed checkpoints are not proven; ${why}`;
       faults.push(new Failure("unproven", says));
     }
-    const head = state.readHead();
     const largest = shownCheckpoints.reduce((size, one) => Math.max(size, one.size), -1);
-    if (head && shownCheckpoints.length === sources.length && largest < head.size)
-      faults.push(new Rollback(head.size, largest));
+    if (headBefore && shownCheckpoints.length === sources.length && largest < headBefore.size)
+      faults.push(new Rollback(headBefore.size, largest));
     const [newest] = shownCheckpoints
       .flatMap(({ checkpoint }) => (checkpoint ? [checkpoint] : []))
       .sort((a, b) => (b.cosignedAt?.getTime() ?? 0) - (a.cosignedAt?.getTime() ?? 0));

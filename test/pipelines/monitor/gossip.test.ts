@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { createLogger } from "../../../infra/telemetry.ts";
 import { CheckpointsPage, Peer } from "../../../pipelines/monitor/peers.ts";
@@ -6,6 +7,7 @@ import { proveEquivocation, readEquivocation } from "../../../pipelines/publishe
 import { serve } from "../../../serving/main.ts";
 import { createMonitorApp } from "../../../serving/monitor-app.ts";
 import { NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
+import { WatchedSource } from "../mirror/testbed.ts";
 import { fill, folder, forkedPair, keys, listening, MonitorBed } from "./testbed.ts";
 
 /** Monitors that exchange what they saw, over HTTP, and peers that lie, flood, or do not answer. */
@@ -50,6 +52,24 @@ test.each([
       proveEquivocation(readEquivocation(JSON.parse(Buffer.from(bytes).toString())), [records[0].trust.log]),
     ).toBeTruthy();
   }
+});
+
+test("a log that a peer saw grow after our source answered was not rolled back", async () => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "a", 3);
+  const [ours, theirs] = [await bed(), await bed()];
+  const source = new WatchedSource(join(record.dir, "public"));
+  source.shown.set("checkpoint", Buffer.from((await record.store.get("checkpoint"))!.bytes));
+  const monitor = ours.monitor({
+    ...{ sources: [source], keys: keys(record) },
+    peers: [new Peer((await served(theirs)).url)],
+  });
+  await fill(record, "b", 2);
+  await theirs.round({ sources: [folder(record)], keys: keys(record) });
+  const round = await monitor.runRound();
+  expect([round.faults, round.head?.size]).toEqual([[], 5]);
+  // A source that goes on showing fewer leaves than were proven is one.
+  expect((await monitor.runRound()).faults).toMatchObject([{ code: "rollback" }]);
 });
 
 test("pages are bounded, and a pull goes on where the last one ended", async () => {
