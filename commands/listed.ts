@@ -71,7 +71,11 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
     .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
 }
 
-const isListed = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
+/** Is the endpoint listed now? Its own 402 counts only if no other source ever named it (sql/queries/listings). */
+function isListed({ sources }: ListedEndpoint): boolean {
+  const otherSources = sources.filter(({ source }) => source !== "402");
+  return (otherSources.length > 0 ? otherSources : sources).some(({ state }) => state === "listed");
+}
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
 /** Returns a host in the form in which urls have it. @throws Failure `usage` for a text that is no host */

@@ -8,8 +8,10 @@ import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
 import { listingFacts } from "../../../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
+import { handshake } from "../../2-ingest/records.ts";
 import { openTestWorld, type World } from "../../2-ingest/world.ts";
-import { answer, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";
+import { readTerms } from "../readings.ts";
+import { answer, entry, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";
 
 /** What is listed, as the lake tells it: a real log, a real ingest, the same UTC day throughout. */
 const CATALOGUE = "https://catalogue.example";
@@ -105,6 +107,48 @@ describe("a seller's listing that was read whole", () => {
       const listed = (await createMemory(world.lake).listed()).filter((one) => one.url.startsWith(seller));
       expect(new Set(listed.map((one) => one.claims.description))).toEqual(new Set([back]));
     }
+  });
+
+  /** Records that `/paid` of the seller answered with a 402, and what that declares, as a planned probe does. */
+  const answered = async (): Promise<void> => {
+    const header = Buffer.from(JSON.stringify({ x402Version: 2, accepts: [entry()] })).toString("base64");
+    const declared = readTerms({ headers: { "payment-required": header }, body: Buffer.from("{}") }, rail);
+    await world.append(handshake(new URL(seller).hostname.split(".")[0]!, clock.now().toISOString()));
+    await take.recordFrom402(capOf("/paid"), `${seller}/paid`, "GET", declared, clock);
+  };
+
+  test("what answered with a 402 is delisted too, after a restart as well, until it is named again", async () => {
+    await read("/a", "/paid");
+    await answered();
+    expect(await isListed("/paid")).toBe(true);
+    expect(await read("/a")).toMatchObject({ delisted: 1 });
+    for (const process of [take, restart()]) {
+      take = process;
+      await answered();
+      expect(await isListed("/paid")).toBe(false);
+      expect(await delisted(world.lake)).toContain(capOf("/paid"));
+    }
+    await read("/a", "/paid");
+    expect(await isListed("/paid")).toBe(true);
+    expect(await delisted(world.lake)).not.toContain(capOf("/paid"));
+  });
+
+  test("a seller that refuses paid calls and leaves is in no plan, though it answers with a 402", async () => {
+    const refusing = item({ resource: "/paid", paid_test_calls: false });
+    egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a" }), refusing)));
+    await take.readSeller(seller, clock);
+    await answered();
+    expect(await isListed("/paid")).toBe(true);
+    const listed = (await createMemory(world.lake).listed()).find((one) => one.cap === capOf("/paid"));
+    expect(listed?.sellerClaims?.no_paid_calls).toBe(true);
+    await read("/a");
+    expect(await isListed("/paid")).toBe(false);
+  });
+
+  test("an endpoint that only its own 402 ever named is listed", async () => {
+    await answered();
+    expect(await isListed("/paid")).toBe(true);
+    expect(await delisted(world.lake)).not.toContain(capOf("/paid"));
   });
 
   test("an empty list delists everything", async () => {
