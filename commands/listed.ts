@@ -136,8 +136,8 @@ export const showListing = (config: Config, endpoint: string, options: OptionsOf
 
 /**
  * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it.
- * Observations stay in the record. If a source names the endpoint again, it is listed again; `observe.exclude` prevents
- * all calls to a host.
+ * Observations stay in the record. A source that goes on naming the endpoint lists it again at its next read;
+ * `observe.exclude` ends all paid calls to a host.
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: OptionsOf<"listings remove">): Promise<void> =>

@@ -236,7 +236,7 @@ export async function importUrl(
  */
 const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
-    const newest = new Map<string, StandingListing & { at: string }>();
+    const newest = new Map<string, StandingListing>();
     const today: StandingListing[] = [];
     for (let partition = 0; partition < reading.partitions; partition++) {
       for await (const { type, body, key, eventId, observedAt } of reading.facts("listings", partition, null)) {
@@ -247,9 +247,11 @@ const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> 
           event_id: eventId,
           gone: type === "delisting",
           newest: true,
+          url: typeof body.normalised_url === "string" ? body.normalised_url : null,
+          at: Date.parse(observedAt),
         };
         const previous = newest.get(row.source_id);
-        if (previous === undefined || previous.at <= observedAt) newest.set(row.source_id, { ...row, at: observedAt });
+        if (previous === undefined || previous.at <= row.at) newest.set(row.source_id, row);
         if (observedAt.startsWith(day)) today.push({ ...row, newest: false });
       }
     }

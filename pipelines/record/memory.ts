@@ -186,6 +186,10 @@ export interface StandingListing {
   gone: boolean;
   /** Is the record the newest of its source id? */
   newest: boolean;
+  /** Normalised url of the endpoint; null if it is not known, as in a delisting that is read from the log. */
+  url: string | null;
+  /** Time of the record, unix ms. */
+  at: number;
 }
 
 /** An intent and its Transfer (the payment on the chain); `seen` is null until the Transfer was found. */

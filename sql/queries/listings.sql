@@ -63,12 +63,13 @@ ORDER BY l.cap;
 -- Listing records of one source: the newest record of each source id, and all records of one UTC day, so that no new
 -- record of the day gets an id that is in use.
 -- grain: one record of the source
--- reads: listing; the parameters `source` and `day`
+-- reads: listing, endpoint; the parameters `source` and `day`
 -- writes: nothing
-SELECT source_id, cap, event_id, gone,
-  is_newest(source_id, t, log_offset, event_id) AS newest
-FROM listing WHERE source = $source
-QUALIFY newest OR t::DATE = $day::DATE;
+WITH records AS (
+  SELECT source_id, cap, event_id, gone, is_newest(source_id, t, log_offset, event_id) AS newest, epoch_ms(t)::DOUBLE AS at
+  FROM listing WHERE source = $source
+  QUALIFY newest OR t::DATE = $day::DATE)
+SELECT r.*, e.url FROM records r LEFT JOIN endpoint e USING (cap);
 
 -- name: facts
 -- The contents of the listing leaves (entries of the public log) of endpoints that have new records; of all endpoints

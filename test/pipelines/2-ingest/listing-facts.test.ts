@@ -20,7 +20,10 @@ const own = { source: "https://seller.example/.well-known/x402", seller_controll
 const LISTED = { network: OFFER.network, asset: OFFER.asset, price: OFFER.price, pay_to: OFFER.pay_to };
 const bad = (name: string) => ({ defects: [{ defect: name, says: name }] });
 
-const describedClaims = (name: string, description: string) => ({ ...createBlankClaims(urlOf(name), null), description });
+const describedClaims = (name: string, description: string) => ({
+  ...createBlankClaims(urlOf(name), null),
+  description,
+});
 
 /** The same of what answered with a 402, made from what the planner and the volatile table say of everything. */
 async function slowly() {

@@ -151,6 +151,23 @@ describe("a seller's listing that was read whole", () => {
     expect(await delisted(world.lake)).not.toContain(capOf("/paid"));
   });
 
+  test("what another process delisted is listed again by the next read that names it", async () => {
+    await read("/a", "/b");
+    await isListed("/b");
+    const other = restart();
+    clock.set(new Date(clock.now().getTime() + 60_000));
+    egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a" }))));
+    expect(await other.readSeller(seller, clock)).toMatchObject({ delisted: 1 });
+    expect(await isListed("/b")).toBe(false);
+    expect(await read("/a", "/b")).toMatchObject({ appended: 1, same: 1 });
+    expect(await isListed("/b")).toBe(true);
+    // What this process wrote itself is known before the lake has it.
+    expect(await read("/a", "/b")).toMatchObject({ appended: 0, same: 2 });
+    expect(await read("/a")).toMatchObject({ delisted: 1 });
+    expect(await read("/a", "/b")).toMatchObject({ appended: 1 });
+    expect(await isListed("/b")).toBe(true);
+  });
+
   test("an empty list delists everything", async () => {
     await read("/a", "/b");
     expect(await read()).toMatchObject({ delisted: 2 });
