@@ -7,7 +7,7 @@ import { createDraft } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
-import { normaliseUrl } from "../pipelines/record/url.ts";
+import { normaliseUrl, toolInUrl } from "../pipelines/record/url.ts";
 import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -108,7 +108,8 @@ export async function listListings(config: Config, options: OptionsOf<"listings 
 }
 
 /**
- * Returns the endpoint with this capability id, or all endpoints at this url.
+ * Returns the endpoint with this capability id, or all endpoints at this url; of an MCP server only the tool that the
+ * fragment names, if it has one.
  * @throws NotInRecord
  */
 async function findListed(reading: LogHistoryReader, endpoint: string): Promise<ListedEndpoint[]> {
@@ -116,8 +117,10 @@ async function findListed(reading: LogHistoryReader, endpoint: string): Promise<
   const found = (await readEndpoints(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,
   );
-  if (found.length === 0) throw new NotInRecord(`${endpoint} was never listed`);
-  return found;
+  const tool = url !== null && found.some((one) => one.tool !== null) ? toolInUrl(endpoint) : null;
+  const named = tool === null ? found : found.filter((one) => one.tool === tool);
+  if (named.length === 0) throw new NotInRecord(`${endpoint} was never listed`);
+  return named;
 }
 
 /** `touchstone listings show`: prints which sources list an endpoint, and since when. @throws NotInRecord, BadUrl */
