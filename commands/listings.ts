@@ -80,6 +80,7 @@ const factsOf = (imported: Imported, file: string | null) => ({
   delisted: imported.delisted,
   rejected: countReasons(imported.rejected),
   rejected_file: file,
+  ...(imported.unverified === undefined ? {} : { unverified: imported.unverified }),
   ...(imported.says === undefined ? {} : { says: imported.says }),
 });
 
@@ -100,6 +101,9 @@ export function linesOf(facts: ReturnType<typeof factsOf>): string[] {
   return [
     `${facts.source} (${facts.form}): ${facts.rows} rows, ${facts.listings} new listings, ${facts.same} same as known` +
       `${facts.delisted > 0 ? `, ${facts.delisted} delisted` : ""}, rejected: ${rejected.join(", ") || "none"}`,
+    ...(facts.unverified === undefined
+      ? []
+      : [`${facts.unverified} signed rows count as a third party's: the signature is not one of the endpoint's payee`]),
     ...(facts.says === undefined ? [] : [`not read completely: ${facts.says}`]),
     ...(facts.rejected_file === null ? [] : [`rejected rows with their reasons: ${facts.rejected_file}`]),
   ];
