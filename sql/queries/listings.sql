@@ -71,6 +71,15 @@ WITH records AS (
   QUALIFY newest OR t::DATE = $day::DATE)
 SELECT r.*, e.url FROM records r LEFT JOIN endpoint e USING (cap);
 
+-- name: left_sellers
+-- Urls of endpoints that were delisted since $since (unix ms) and that their seller listed itself before.
+-- grain: one url
+-- reads: $since, listing, endpoint
+-- writes: nothing
+SELECT DISTINCT url FROM endpoint
+SEMI JOIN (FROM listing WHERE gone AND t >= epoch_ms($since::BIGINT)) USING (cap)
+SEMI JOIN (FROM listing WHERE seller_controlled) USING (cap);
+
 -- name: facts
 -- The contents of the listing leaves (entries of the public log) of endpoints that have new records; of all endpoints
 -- if $every is true. `listed` decides in the same way which listing is current. A third party's listing alone does not

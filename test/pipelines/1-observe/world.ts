@@ -144,6 +144,10 @@ export class LogMemory implements Memory {
     return [...caps.values()];
   }
 
+  async leftSellers(): Promise<string[]> {
+    return [];
+  }
+
   async listingsOf(source: string): Promise<StandingListing[]> {
     const rows: StandingListing[] = [];
     for (const { type, cap, body, event_id, observed_at } of this.log.envelopes()) {

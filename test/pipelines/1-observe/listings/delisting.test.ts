@@ -3,7 +3,10 @@ import { importFile } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { Lake } from "../../../../infra/lake/duckdb.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
+import { EVERY_HOST } from "../../../../pipelines/1-observe/hosts.ts";
 import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings/intake.ts";
+import { Sellers } from "../../../../pipelines/1-observe/listings/sellers.ts";
+import { HostQueue, INTAKE } from "../../../../pipelines/1-observe/queue.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
 import { listingFacts } from "../../../../pipelines/2-ingest/volatile.ts";
@@ -166,6 +169,33 @@ describe("a seller's listing that was read whole", () => {
     expect(await read("/a")).toMatchObject({ delisted: 1 });
     expect(await read("/a", "/b")).toMatchObject({ appended: 1 });
     expect(await isListed("/b")).toBe(true);
+  });
+
+  test("a seller whose endpoints all left is read for 30 days more, and lists them again", async () => {
+    await read("/a");
+    expect(await read()).toMatchObject({ delisted: 1 });
+    expect(await isListed("/a")).toBe(false);
+    egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a" }))));
+    const readAllDue = () => {
+      const memory = createMemory(world.lake);
+      const parts = {
+        intake: take,
+        memory,
+        egress,
+        hostQueue: new HostQueue(4, 100, { [INTAKE]: 4 }),
+        clock,
+        hosts: EVERY_HOST,
+      };
+      return new Sellers(parts).readAllDue();
+    };
+    const asked = () => egress.asked.filter(({ url }) => url.startsWith(seller)).length;
+    const before = asked();
+    clock.set(new Date(clock.now().getTime() + 31 * 86_400_000));
+    await readAllDue();
+    expect(asked()).toBe(before);
+    clock.set(new Date(clock.now().getTime() - 2 * 86_400_000));
+    await readAllDue();
+    expect(await isListed("/a")).toBe(true);
   });
 
   test("an empty list delists everything", async () => {
