@@ -34,6 +34,8 @@ interface ListedEndpoint {
   /** Name of the tool, for an endpoint of an MCP server. */
   tool: string | null;
   first_listed: string;
+  /** Did its seller ever list it, on its own host or under its payee's signature? */
+  seller_listed: boolean;
   sources: SourceState[];
 }
 
@@ -50,7 +52,7 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
       if (source === null || (type !== "listing" && type !== "delisting")) continue;
       const endpoint = endpoints.get(key) ?? {
         ...{ capability_id: key, url: "", method: null, tool: null, first_listed: observedAt },
-        ...{ sources: [], bySource: new Map<string, SourceState>() },
+        ...{ seller_listed: false, sources: [], bySource: new Map<string, SourceState>() },
       };
       endpoints.set(key, endpoint);
       if (type === "listing") {
@@ -58,6 +60,7 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
         endpoint.url = textOf(body.normalised_url) ?? endpoint.url;
         endpoint.method = textOf(claims.method) ?? endpoint.method;
         endpoint.tool = textOf(claims.tool) ?? endpoint.tool;
+        endpoint.seller_listed ||= source !== "402" && body.seller_controlled === true;
       }
       const previousState = endpoint.bySource.get(`${source} ${source_id}`);
       const state = type === "listing" ? ("listed" as const) : ("delisted" as const);
@@ -71,11 +74,9 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
     .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
 }
 
-/** Is the endpoint listed now? Its own 402 counts only if no other source ever named it (sql/queries/listings). */
-function isListed({ sources }: ListedEndpoint): boolean {
-  const otherSources = sources.filter(({ source }) => source !== "402");
-  return (otherSources.length > 0 ? otherSources : sources).some(({ state }) => state === "listed");
-}
+/** Is the endpoint listed now? Its own 402 counts only if its seller never listed it (sql/queries/listings). */
+const isListed = ({ sources, seller_listed }: ListedEndpoint): boolean =>
+  sources.some(({ source, state }) => state === "listed" && (source !== "402" || !seller_listed));
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
 /** Returns a host in the form in which urls have it. @throws Failure `usage` for a text that is no host */

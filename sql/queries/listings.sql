@@ -1,8 +1,9 @@
 -- name: listed
 -- The endpoints that are listed now, with the facts from which the planner decides about their calls.
 -- The newest record of a (source, source id) decides: a listing assigns it to a capability, a delisting removes it.
--- A listing made from the endpoint's own 402 (source '402') lists it only if no other source ever named it, because
--- nothing ever delists such a row. Beside another source's listing it counts when the listing that speaks is chosen.
+-- A listing made from the endpoint's own 402 (source '402') lists it only if its seller never did, because nothing ever
+-- delists such a row. What a third party names and drops changes nothing, since anybody could then take an endpoint off
+-- the market. Beside another source's listing such a row counts when the listing that speaks is chosen.
 -- grain: one listed capability
 -- reads: listing, endpoint, seen, samples, withdrawn, class_mapped, class_asked, paid_result; $block_ms (of the method)
 -- writes: nothing
@@ -13,7 +14,7 @@ WITH newest AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
     to_json(list(event_id ORDER BY event_id))::VARCHAR AS standing FROM newest
   WHERE NOT gone GROUP BY cap
-  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing WHERE source <> '402')),
+  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing WHERE source <> '402' AND seller_controlled)),
  paid AS (
   SELECT cap, t, obs_id, is_passed(delivered, delivery, outcome) AS pass
   FROM samples ANTI JOIN withdrawn USING (obs_id)
@@ -55,7 +56,7 @@ WITH wanted AS (SELECT text AS cap FROM texts_of($caps)),
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best FROM newest SEMI JOIN wanted USING (cap)
   WHERE NOT gone GROUP BY cap
-  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402'))
+  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402' AND seller_controlled))
 SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, l.best.own AS own FROM live l JOIN endpoint e USING (cap)
 ORDER BY l.cap;
 
@@ -99,7 +100,7 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
     -- a listing that a 402 declares is left out here: its defects are in terms_defects
     max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS listed
   FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap
-  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402')),
+  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402' AND seller_controlled)),
  -- the class that we assigned to the endpoint is preferred to the class that the listing names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)

@@ -310,11 +310,12 @@ describe("the list", () => {
     expect(JSON.parse(removed)).toMatchObject({ sources: 1 });
   });
 
-  test("of an endpoint that another source named, its own 402 lists nothing", async () => {
+  test("of an endpoint that its seller listed, its own 402 lists nothing", async () => {
     const name = "left";
     const [day1, day2] = ["2026-11-10T10:00:00.000Z", "2026-11-11T10:00:00.000Z"];
     const log = await openEmbeddedLog(join(data, "log"), { topics: TOPICS, partitions: 2 });
-    await log.append([listing(name, day1), listing(name, day1, { source: "402" }), delisting(name, day2)]);
+    const of402 = listing(name, day1, { source: "402" });
+    await log.append([listing(name, day1, { seller_controlled: true }), of402, delisting(name, day2)]);
     await log.close();
     const host = new URL(urlOf(name)).host;
     const listed = await printedBy(() => listListings(config(), { json: true, host }));

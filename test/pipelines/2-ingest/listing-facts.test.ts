@@ -120,7 +120,7 @@ describe("listing facts", () => {
     expect(await factsOf("flood")).toEqual({ listed: true, shown: [] });
   });
 
-  test("a 402 of its own lists an endpoint only if no other source ever named it, and speaks beside one that does", async () => {
+  test("a 402 of its own lists an endpoint only if its seller never did, and speaks beside another listing", async () => {
     const speaking = async (name: string) =>
       (await createMemory(world.lake).listed()).find((one) => one.cap === capOf(name))?.claims.description;
     const of402 = (name: string, time: string) =>
@@ -128,14 +128,16 @@ describe("listing facts", () => {
     await world.append(handshake("only", at("01:00:00")), of402("only", "01:00:00"));
     expect(await factsOf("only")).toEqual({ listed: true, shown: expect.anything() });
     await world.append(
-      listing("both", at("01:00:00"), { claims: describedClaims("both", "by a catalogue") }),
+      listing("both", at("01:00:00"), { seller_controlled: true, claims: describedClaims("both", "by its seller") }),
+      ...[listing("third", at("01:00:00")), handshake("third", at("02:00:00")), of402("third", "02:00:00")],
       handshake("both", at("02:00:00")),
       of402("both", "02:00:00"),
     );
     expect(await factsOf("both")).toMatchObject({ listed: true });
-    expect(await speaking("both")).toBe("by its 402");
-    await world.append(delisting("both", at("03:00:00")));
+    expect(await speaking("both")).toBe("by its seller");
+    await world.append(delisting("both", at("03:00:00")), delisting("third", at("03:00:00")));
     expect(await factsOf("both")).toMatchObject({ listed: false });
+    expect(await factsOf("third")).toMatchObject({ listed: true });
     expect(await readCurrentListings(world.lake, [capOf("both"), capOf("only")])).toHaveProperty("size", 1);
     await world.append(of402("both", "04:00:00"));
     expect([await factsOf("both"), await speaking("both")]).toMatchObject([{ listed: false }, undefined]);
