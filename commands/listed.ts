@@ -7,7 +7,7 @@ import { createDraft } from "../pipelines/1-observe/recorder.ts";
 import { NotInRecord } from "../pipelines/corrections/errors.ts";
 import type { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { isId } from "../pipelines/record/ids.ts";
-import { normaliseUrl } from "../pipelines/record/url.ts";
+import { normaliseUrl, toolInUrl } from "../pipelines/record/url.ts";
 import { recorderOf, withRecord } from "./opening.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -34,6 +34,8 @@ interface ListedEndpoint {
   /** Name of the tool, for an endpoint of an MCP server. */
   tool: string | null;
   first_listed: string;
+  /** Did its seller ever list it, on its own host or under its payee's signature? */
+  seller_listed: boolean;
   sources: SourceState[];
 }
 
@@ -50,7 +52,7 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
       if (source === null || (type !== "listing" && type !== "delisting")) continue;
       const endpoint = endpoints.get(key) ?? {
         ...{ capability_id: key, url: "", method: null, tool: null, first_listed: observedAt },
-        ...{ sources: [], bySource: new Map<string, SourceState>() },
+        ...{ seller_listed: false, sources: [], bySource: new Map<string, SourceState>() },
       };
       endpoints.set(key, endpoint);
       if (type === "listing") {
@@ -58,6 +60,7 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
         endpoint.url = textOf(body.normalised_url) ?? endpoint.url;
         endpoint.method = textOf(claims.method) ?? endpoint.method;
         endpoint.tool = textOf(claims.tool) ?? endpoint.tool;
+        endpoint.seller_listed ||= source !== "402" && body.seller_controlled === true;
       }
       const previousState = endpoint.bySource.get(`${source} ${source_id}`);
       const state = type === "listing" ? ("listed" as const) : ("delisted" as const);
@@ -71,7 +74,9 @@ async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[
     .sort((a, b) => (a.url === b.url ? 0 : a.url < b.url ? -1 : 1));
 }
 
-const isListed = ({ sources }: ListedEndpoint): boolean => sources.some(({ state }) => state === "listed");
+/** Is the endpoint listed now? Its own 402 counts only if its seller never listed it (sql/queries/listings). */
+const isListed = ({ sources, seller_listed }: ListedEndpoint): boolean =>
+  sources.some(({ source, state }) => state === "listed" && (source !== "402" || !seller_listed));
 const nameOf = ({ method, url, tool }: ListedEndpoint): string => `${method ?? "GET"} ${url}${tool ? `#${tool}` : ""}`;
 
 /** Returns a host in the form in which urls have it. @throws Failure `usage` for a text that is no host */
@@ -104,7 +109,8 @@ export async function listListings(config: Config, options: OptionsOf<"listings 
 }
 
 /**
- * Returns the endpoint with this capability id, or all endpoints at this url.
+ * Returns the endpoint with this capability id, or all endpoints at this url; of an MCP server only the tool that the
+ * fragment names, if it has one.
  * @throws NotInRecord
  */
 async function findListed(reading: LogHistoryReader, endpoint: string): Promise<ListedEndpoint[]> {
@@ -112,8 +118,10 @@ async function findListed(reading: LogHistoryReader, endpoint: string): Promise<
   const found = (await readEndpoints(reading)).filter((one) =>
     url === null ? one.capability_id === endpoint : one.url === url,
   );
-  if (found.length === 0) throw new NotInRecord(`${endpoint} was never listed`);
-  return found;
+  const tool = url !== null && found.some((one) => one.tool !== null) ? toolInUrl(endpoint) : null;
+  const named = tool === null ? found : found.filter((one) => one.tool === tool);
+  if (named.length === 0) throw new NotInRecord(`${endpoint} was never listed`);
+  return named;
 }
 
 /** `touchstone listings show`: prints which sources list an endpoint, and since when. @throws NotInRecord, BadUrl */
@@ -132,8 +140,8 @@ export const showListing = (config: Config, endpoint: string, options: OptionsOf
 
 /**
  * `touchstone listings remove`: records that an endpoint is no longer listed, for every source that lists it.
- * Observations stay in the record. If a source names the endpoint again, it is listed again; `observe.exclude` prevents
- * all calls to a host.
+ * Observations stay in the record. A source that goes on naming the endpoint lists it again at its next read;
+ * `observe.exclude` ends all paid calls to a host.
  * @throws NotInRecord, BadUrl
  */
 export const removeListing = (config: Config, endpoint: string, options: OptionsOf<"listings remove">): Promise<void> =>

@@ -80,6 +80,7 @@ const factsOf = (imported: Imported, file: string | null) => ({
   delisted: imported.delisted,
   rejected: countReasons(imported.rejected),
   rejected_file: file,
+  ...(imported.unverified === undefined ? {} : { unverified: imported.unverified }),
   ...(imported.says === undefined ? {} : { says: imported.says }),
 });
 
@@ -100,6 +101,9 @@ export function linesOf(facts: ReturnType<typeof factsOf>): string[] {
   return [
     `${facts.source} (${facts.form}): ${facts.rows} rows, ${facts.listings} new listings, ${facts.same} same as known` +
       `${facts.delisted > 0 ? `, ${facts.delisted} delisted` : ""}, rejected: ${rejected.join(", ") || "none"}`,
+    ...(facts.unverified === undefined
+      ? []
+      : [`${facts.unverified} signed rows count as a third party's: the signature is not one of the endpoint's payee`]),
     ...(facts.says === undefined ? [] : [`not read completely: ${facts.says}`]),
     ...(facts.rejected_file === null ? [] : [`rejected rows with their reasons: ${facts.rejected_file}`]),
   ];
@@ -236,7 +240,7 @@ export async function importUrl(
  */
 const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> => ({
   async listingsOf(source, day) {
-    const newest = new Map<string, StandingListing & { at: string }>();
+    const newest = new Map<string, StandingListing>();
     const today: StandingListing[] = [];
     for (let partition = 0; partition < reading.partitions; partition++) {
       for await (const { type, body, key, eventId, observedAt } of reading.facts("listings", partition, null)) {
@@ -247,9 +251,11 @@ const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> 
           event_id: eventId,
           gone: type === "delisting",
           newest: true,
+          url: typeof body.normalised_url === "string" ? body.normalised_url : null,
+          at: Date.parse(observedAt),
         };
         const previous = newest.get(row.source_id);
-        if (previous === undefined || previous.at <= observedAt) newest.set(row.source_id, { ...row, at: observedAt });
+        if (previous === undefined || previous.at <= row.at) newest.set(row.source_id, row);
         if (observedAt.startsWith(day)) today.push({ ...row, newest: false });
       }
     }

@@ -39,6 +39,9 @@ export function createMemory(lake: Lake): Memory {
       await forEachYielding(rows, LISTED_PER_TURN, (row) => listed.push(listedOf(row)));
       return listed;
     },
+    async leftSellers(since) {
+      return (await lake.all<{ url: string }>(sql("queries/listings:left_sellers"), { since })).map(({ url }) => url);
+    },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
     async recordedIdsOn(day) {
       const slots = { day, first: blockOf(dayStart(day)), end: blockOf(dayStart(addDays(day, 1))) };

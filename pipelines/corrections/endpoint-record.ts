@@ -6,7 +6,7 @@ import type { CorrectionDraft } from "../4-publish/take-lines.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { capId, isId, partitionOf } from "../record/ids.ts";
 import { addressKey } from "../record/networks.ts";
-import { BadUrl, normaliseUrl } from "../record/url.ts";
+import { BadUrl, normaliseUrl, toolInUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import type { CorrectionRecord } from "../record/volatile.ts";
 import { NotInRecord } from "./errors.ts";
@@ -123,9 +123,22 @@ async function isListed(reading: LogHistoryReader, partition: number, cap: strin
   return false;
 }
 
+/** Returns the ids of the tools that were ever listed at the url of an MCP server, by name; none for any other url. */
+async function readTools(reading: LogHistoryReader, url: string): Promise<Map<string, string>> {
+  const capsByTool = new Map<string, string>();
+  for (let partition = 0; partition < reading.partitions; partition++) {
+    for await (const { type, key, body } of reading.facts("listings", partition, null)) {
+      const tool = type === "listing" && body.normalised_url === url ? textOf(memberOf(body.claims, "tool")) : null;
+      if (tool !== null) capsByTool.set(tool, key);
+    }
+  }
+  return capsByTool;
+}
+
 /**
- * Finds the endpoint that an id or a url names. @throws NotInRecord; Failure `usage` when the text is neither, or when
- * several methods of the url are in the record and none was given
+ * Finds the endpoint that an id or a url names; a tool of an MCP server is named as `url#tool`.
+ * @throws NotInRecord; Failure `usage` when the text is neither, or when several methods or tools of the url are in the
+ * record and none was given
  */
 export async function findEndpoint(
   reading: LogHistoryReader,
@@ -134,13 +147,33 @@ export async function findEndpoint(
 ): Promise<EndpointRecord> {
   if (isId("cap", idOrUrl)) return readEndpoint(reading, idOrUrl);
   const url = normaliseOrFail(idOrUrl);
+  const tool = toolInUrl(idOrUrl);
+  const record = tool === null ? await findByUrl(reading, url, method) : null;
+  if (record !== null) return record;
+  const tools = await readTools(reading, url);
+  if (tools.size > 1 && tool === null) {
+    const names = [...tools.keys()].sort().map((name) => `${url}#${encodeURIComponent(name)}`);
+    throw new Failure("usage", `${url} is in the record with several tools: name one of ${names.join(", ")}`);
+  }
+  const cap = tool === null ? [...tools.values()][0] : tools.get(tool);
+  if (cap !== undefined) return readEndpoint(reading, cap);
+  // A fragment names a tool only at an MCP server.
+  const named = tool !== null && tools.size === 0 ? await findByUrl(reading, url, method) : null;
+  if (named === null) throw new NotInRecord(`${idOrUrl} is not in the record`);
+  return named;
+}
+
+/**
+ * Finds the endpoint at this url that is no tool; null if the record has none.
+ * @throws Failure `usage` when several methods of the url are in the record and none was given
+ */
+async function findByUrl(reading: LogHistoryReader, url: string, method?: string): Promise<EndpointRecord | null> {
   const records: EndpointRecord[] = [];
   for (const tryMethod of method === undefined ? METHODS : [method]) {
     const record = await readIfRecorded(reading, capId(tryMethod, url));
     if (record) records.push(record);
   }
-  if (records.length === 1) return records[0]!;
-  if (records.length === 0) throw new NotInRecord(`${url} is not in the record`);
+  if (records.length <= 1) return records[0] ?? null;
   throw new Failure(
     "usage",
     `${url} is in the record with several methods: name one of ${records.map((one) => one.cap)}`,

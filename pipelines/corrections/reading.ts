@@ -8,6 +8,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { readRecord } from "../record/envelope.ts";
+import { copyScopeOf } from "../record/ids.ts";
 import { rfc3339 } from "../record/time.ts";
 
 /** The members of a log record that corrections need. */
@@ -36,7 +37,7 @@ export interface LogHistoryParts {
 
 /**
  * Reads records while the service runs: first the committed segments, then the rest from the log. The lake is not
- * read, since only one process can open it. Of several copies of a record only the first is returned.
+ * read, since only one process can open it. Of several copies of a record only the first is returned, as in the lake.
  */
 export class LogHistoryReader {
   private constructor(
@@ -78,8 +79,9 @@ export class LogHistoryReader {
   async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
     const seenIds = new Set<string>();
     for await (const fact of this.#readAll(topic, partition, key)) {
-      if (seenIds.has(fact.eventId)) continue;
-      seenIds.add(fact.eventId);
+      const copyKey = `${fact.eventId} ${copyScopeOf(fact.type, fact.observedAt)}`;
+      if (seenIds.has(copyKey)) continue;
+      seenIds.add(copyKey);
       yield fact;
     }
   }

@@ -52,6 +52,17 @@ export const capId = (method: string, url: string, tool = ""): string => `cap_${
 export const recordId = (type: string, key: string, slot: string, attempt = 0): string =>
   `rec_${idOf([type, key, slot, String(attempt)])}`;
 
+const PLANNED_CALLS: ReadonlySet<string> = new Set(["handshake", "mcp.probe", "paid.intent", "mcp.paid"]);
+
+/**
+ * Returns what must be equal in two records with one event id for the second to be a copy of the first, as in
+ * sql/staging/stage (scope_of). The id of a planned call contains its planned time, so its day does not matter; the ids
+ * of other records may be used again on another UTC day.
+ * @param observedAt RFC 3339 UTC
+ */
+export const copyScopeOf = (type: string, observedAt: string): string =>
+  PLANNED_CALLS.has(type) ? "" : observedAt.slice(0, 10);
+
 /** Computes the id of an archive manifest from subject, day (YYYY-MM-DD) and sha256 of the unpacked file. */
 export const archiveId = (subject: string, day: string, contentHash: string): string =>
   `arc_${idOf([subject, day, contentHash])}`;

@@ -9,6 +9,8 @@ import type { Mapping } from "./classes/mapping.ts";
 export interface Memory {
   /** Reads the capabilities (priced endpoints) that a catalogue or their seller lists now. */
   listed(): Promise<ListedCap[]>;
+  /** Reads the urls of endpoints that their seller listed itself, and that were delisted since then (unix ms). */
+  leftSellers(since: number): Promise<string[]>;
   /**
    * Reads the listing records of one source (a catalogue, or a seller's own list): the newest record of each source
    * id (the source's name for an endpoint), and all records of that UTC day.
@@ -186,6 +188,10 @@ export interface StandingListing {
   gone: boolean;
   /** Is the record the newest of its source id? */
   newest: boolean;
+  /** Normalised url of the endpoint; null if it is not known, as in a delisting that is read from the log. */
+  url: string | null;
+  /** Time of the record, unix ms. */
+  at: number;
 }
 
 /** An intent and its Transfer (the payment on the chain); `seen` is null until the Transfer was found. */

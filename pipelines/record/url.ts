@@ -55,6 +55,16 @@ export function normaliseUrl(text: string): string {
   return normalised;
 }
 
+/** Returns the tool that a url names in its fragment, or null. The record may not have it. @throws TypeError for no url */
+export function toolInUrl(url: string): string | null {
+  const { hash } = new URL(url);
+  try {
+    return hash.length > 1 ? decodeURIComponent(hash.slice(1)) : null;
+  } catch {
+    return null;
+  }
+}
+
 /**
  * Returns host and port of a url that is known to be valid. Use `parseUrl` for text that may be invalid.
  * @throws TypeError

@@ -265,8 +265,8 @@ interface Form {
 }
 
 /**
- * The required columns, with the names of LEI-CDF 3.1 as CSV. The file may have more columns, such as those for a
- * company's other names, which are read if they are there.
+ * The required columns, with the names of LEI-CDF 3.1 as CSV. Of columns that are numbered, such as a company's other
+ * names, the first is required; the others are read if they are there.
  */
 const GOLDEN_COPY: Form = {
   description: "golden copy of level 1",
@@ -280,14 +280,20 @@ const GOLDEN_COPY: Form = {
     "Entity.RegistrationAuthority.RegistrationAuthorityID",
     "Entity.RegistrationAuthority.RegistrationAuthorityEntityID",
     "Entity.LegalAddress.FirstAddressLine",
+    "Entity.LegalAddress.AdditionalAddressLine.1",
     "Entity.LegalAddress.Country",
     "Entity.LegalAddress.City",
     "Entity.LegalAddress.PostalCode",
     "Entity.HeadquartersAddress.FirstAddressLine",
+    "Entity.HeadquartersAddress.AdditionalAddressLine.1",
     "Entity.HeadquartersAddress.Country",
     "Entity.HeadquartersAddress.City",
     "Entity.HeadquartersAddress.PostalCode",
     "Entity.EntityStatus",
+    "Entity.EntityExpirationDate",
+    "Entity.EntityExpirationReason",
+    "Entity.SuccessorEntity.1.SuccessorLEI",
+    "Entity.SuccessorEntity.1.SuccessorEntityName",
     "Registration.RegistrationStatus",
     "Registration.LastUpdateDate",
   ],

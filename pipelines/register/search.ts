@@ -248,14 +248,13 @@ async function addByName(
 
 /**
  * Returns a host and its parent domains of at least two labels: `shop.example.com` is searched for as `example.com`
- * too.
+ * too. Of a host with more parents, the three shortest are returned.
  */
-const hostsOf = (host: string): string[] =>
-  host
-    .split(".")
-    .map((_, i, labels) => labels.slice(i).join("."))
-    .filter((name) => name.includes("."))
-    .slice(0, 4);
+function hostsOf(host: string): string[] {
+  const labels = host.split(".");
+  const parents = labels.map((_, i) => labels.slice(i).join(".")).slice(1, -1);
+  return [host, ...parents.slice(-3)];
+}
 
 async function addByIds(
   register: Statements,

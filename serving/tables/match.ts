@@ -22,15 +22,7 @@ export interface ToolChoice {
   unknownTool: string | null;
 }
 
-/** Returns the tool that a url names in its fragment, or null. The record may not have it. */
-export function toolInUrl(url: string): string | null {
-  const { hash } = new URL(url);
-  try {
-    return hash.length > 1 ? decodeURIComponent(hash.slice(1)) : null;
-  } catch {
-    return null;
-  }
-}
+export { toolInUrl } from "../../pipelines/record/url.ts";
 
 const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry(cap)?.listing?.tool ?? null;
 

@@ -1,6 +1,9 @@
 -- name: listed
 -- The endpoints that are listed now, with the facts from which the planner decides about their calls.
 -- The newest record of a (source, source id) decides: a listing assigns it to a capability, a delisting removes it.
+-- A listing made from the endpoint's own 402 (source '402') lists it only if its seller never did, because nothing ever
+-- delists such a row. What a third party names and drops changes nothing, since anybody could then take an endpoint off
+-- the market. Beside another source's listing such a row counts when the listing that speaks is chosen.
 -- grain: one listed capability
 -- reads: listing, endpoint, seen, samples, withdrawn, class_mapped, class_asked, paid_result; $block_ms (of the method)
 -- writes: nothing
@@ -10,7 +13,8 @@ WITH newest AS (
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
     to_json(list(event_id ORDER BY event_id))::VARCHAR AS standing FROM newest
-  WHERE NOT gone GROUP BY cap),
+  WHERE NOT gone GROUP BY cap
+  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing WHERE source <> '402' AND seller_controlled)),
  paid AS (
   SELECT cap, t, obs_id, is_passed(delivered, delivery, outcome) AS pass
   FROM samples ANTI JOIN withdrawn USING (obs_id)
@@ -51,7 +55,8 @@ WITH wanted AS (SELECT text AS cap FROM texts_of($caps)),
   QUALIFY is_newest(row(source, source_id), t, log_offset, event_id)),
  live AS (
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best FROM newest SEMI JOIN wanted USING (cap)
-  WHERE NOT gone GROUP BY cap)
+  WHERE NOT gone GROUP BY cap
+  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402' AND seller_controlled))
 SELECT l.cap, e.url, e.method, e.tool, l.best.claims AS claims, l.best.own AS own FROM live l JOIN endpoint e USING (cap)
 ORDER BY l.cap;
 
@@ -59,12 +64,22 @@ ORDER BY l.cap;
 -- Listing records of one source: the newest record of each source id, and all records of one UTC day, so that no new
 -- record of the day gets an id that is in use.
 -- grain: one record of the source
--- reads: listing; the parameters `source` and `day`
+-- reads: listing, endpoint; the parameters `source` and `day`
 -- writes: nothing
-SELECT source_id, cap, event_id, gone,
-  is_newest(source_id, t, log_offset, event_id) AS newest
-FROM listing WHERE source = $source
-QUALIFY newest OR t::DATE = $day::DATE;
+WITH records AS (
+  SELECT source_id, cap, event_id, gone, is_newest(source_id, t, log_offset, event_id) AS newest, epoch_ms(t)::DOUBLE AS at
+  FROM listing WHERE source = $source
+  QUALIFY newest OR t::DATE = $day::DATE)
+SELECT r.*, e.url FROM records r LEFT JOIN endpoint e USING (cap);
+
+-- name: left_sellers
+-- Urls of endpoints that were delisted since $since (unix ms) and that their seller listed itself before.
+-- grain: one url
+-- reads: $since, listing, endpoint
+-- writes: nothing
+SELECT DISTINCT url FROM endpoint
+SEMI JOIN (FROM listing WHERE gone AND t >= epoch_ms($since::BIGINT)) USING (cap)
+SEMI JOIN (FROM listing WHERE seller_controlled) USING (cap);
 
 -- name: facts
 -- The contents of the listing leaves (entries of the public log) of endpoints that have new records; of all endpoints
@@ -84,7 +99,8 @@ WITH news AS (SELECT cap FROM endpoint WHERE $every::BOOLEAN OR cap IN (SELECT c
   SELECT cap, speaking_listing(seller_controlled, t, log_offset, event_id, claims) AS best,
     -- a listing that a 402 declares is left out here: its defects are in terms_defects
     max({own: seller_controlled, t: t, o: log_offset, id: event_id, defects: defects}) FILTER (source <> '402') AS listed
-  FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap),
+  FROM newest SEMI JOIN wanted USING (cap) WHERE NOT gone GROUP BY cap
+  HAVING bool_or(source <> '402') OR cap NOT IN (SELECT cap FROM listing SEMI JOIN wanted USING (cap) WHERE source <> '402' AND seller_controlled)),
  -- the class that we assigned to the endpoint is preferred to the class that the listing names
  mapped AS (
   SELECT cap, class FROM class_mapped SEMI JOIN wanted USING (cap)

@@ -8,10 +8,11 @@ import type { OptionsOf } from "../../commands/table.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
 import { openLake } from "../../infra/lake/duckdb.ts";
+import { createBlankClaims } from "../../pipelines/1-observe/probe/unplanned.ts";
 import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
-import { readRecord } from "../../pipelines/record/envelope.ts";
-import { partitionOf } from "../../pipelines/record/ids.ts";
+import { readRecord, sealEnvelope } from "../../pipelines/record/envelope.ts";
+import { capId, partitionOf, recordId } from "../../pipelines/record/ids.ts";
 import { makeKeys } from "../../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import { capOf, handshake, intent, later, listing, result, urlOf } from "../pipelines/2-ingest/records.ts";
@@ -35,6 +36,7 @@ beforeAll(async () => {
   makeKeys(dir, new Date("2026-01-01T00:00:00.000Z"));
   parts = await openParts(config, systemClock);
   await parts.log.append([listing(NAME, T), probe, listing("only-listed", T)]);
+  await parts.log.append([toolListing("mcp", "sum"), toolListing("mcp", "mean"), toolListing("one-tool", "sum")]);
   // The probe is in a segment of the chain, what follows is only in the log yet; the lake stays in another's hands.
   const lake = await openLake(join(dir, "elsewhere.duckdb"), { memoryLimit: "256MB", threads: 1, init: INGEST_TABLES });
   await createIngest({ ...parts, lake, clock: systemClock }).pass();
@@ -50,6 +52,26 @@ afterAll(async () => {
 beforeEach(() => {
   lines.length = 0;
 });
+
+/** A listing of a tool of an MCP server. */
+function toolListing(name: string, tool: string) {
+  const cap = capId("POST", urlOf(name), tool);
+  const claims = { ...createBlankClaims(urlOf(name), "POST"), tool };
+  const source = { source: "catalogue", source_id: `${name} ${tool}`, seller_controlled: false };
+  const body = { ...source, normalised_url: urlOf(name), claims, defects: [] };
+  const event_id = recordId("listing", cap, tool);
+  const envelope = {
+    v: 1,
+    type: "listing",
+    event_id,
+    cap,
+    key: cap,
+    observed_at: T,
+    producer: "test/1",
+    body,
+  } as const;
+  return sealEnvelope(envelope, parts.log.partitions);
+}
 
 /** What the log holds of the endpoint's topic `corrections`. */
 async function inLog(): Promise<({ type: string } & Record<string, unknown>)[]> {
@@ -76,6 +98,20 @@ describe("touchstone correct", () => {
       "a method that the url does not have",
       () => withdraw({ allBeforeNow: true, method: "POST" }, urlOf(NAME)),
       EXIT.unknown,
+    ],
+    [
+      "a tool that the server does not have",
+      () => withdraw({ allBeforeNow: true }, `${urlOf("mcp")}#max`),
+      EXIT.unknown,
+    ],
+    // The endpoint is found, and has no record that could be withdrawn.
+    ["a tool without a record", () => withdraw({ allBeforeNow: true }, `${urlOf("mcp")}#sum`), EXIT.already],
+    ["the only tool, by its url", () => withdraw({ allBeforeNow: true }, urlOf("one-tool")), EXIT.already],
+    ["a server with several tools", () => withdraw({ allBeforeNow: true }, urlOf("mcp")), EXIT.usage],
+    [
+      "an endpoint by a url with a fragment that is no tool",
+      () => withdraw({ allBeforeNow: true }, `${urlOf("only-listed")}#top`),
+      EXIT.already,
     ],
     ["a record of nobody", () => withdraw({ record: [probe.eventId, unseen] }), EXIT.unknown],
     ["a part of a paid call", () => withdraw({ record: [came.eventId] }), EXIT.usage],

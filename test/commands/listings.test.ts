@@ -12,12 +12,13 @@ import { listListings, removeListing, showListing } from "../../commands/listed.
 import { addListings } from "../../commands/listings.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
-import { readRecord } from "../../pipelines/record/envelope.ts";
+import { type Envelope, readRecord, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { TOPICS } from "../../pipelines/record/topics.ts";
 import { refuseUnnamedExit } from "../helpers/exit-codes.ts";
 import { runs } from "../helpers/programs.ts";
 import { entry } from "../pipelines/1-observe/world.ts";
+import { delisting, listing, urlOf } from "../pipelines/2-ingest/records.ts";
 
 /** The commands as an operator runs them, on real sockets: every name leads to one stand-in on this machine. */
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -276,6 +277,49 @@ describe("the list", () => {
     expect(await printedBy(() => showListing(config(), url, {}))).toContain("delisted by operator:by-hand.txt");
     // Twice says that there is nothing to take off.
     expect(await printedBy(() => removeListing(config(), url, { says: "again" }))).toContain("nothing was changed");
+  });
+
+  test("a tool of an MCP server is taken off alone, by its name", async () => {
+    const url = at("asks.example", "/tools");
+    const file = join(dir, "tools.ndjson");
+    await writeFile(file, ["sum", "mean"].map((toolName) => JSON.stringify({ url, toolName })).join("\n"));
+    expect((await add(file)).code).toBe(EXIT.ok);
+    const unknown = removeListing(config(), `${url}#max`, { says: "asked for" });
+    expect(await unknown.then(() => 0, exitCodeOf)).toBe(EXIT.unknown);
+    expect(await printedBy(() => showListing(config(), `${url}#mean`, {}))).not.toContain("#sum");
+    const removed = await printedBy(() => removeListing(config(), `${url}#sum`, { json: true, says: "asked for" }));
+    expect(JSON.parse(removed)).toEqual({ removed: [capId("POST", url, "sum")], sources: 1 });
+    const shown = await printedBy(() => showListing(config(), url, {}));
+    expect([shown.match(/ listed +by/g)?.length, shown.match(/ delisted by/g)?.length]).toEqual([1, 1]);
+  });
+
+  test("a listing whose id was used on an earlier day is in the list, and can be taken off", async () => {
+    const name = "relisted";
+    const [day1, day3, day4] = ["2026-11-10", "2026-11-12", "2026-11-13"].map((day) => `${day}T10:00:00.000Z`);
+    const first = listing(name, day1!);
+    const envelope = JSON.parse(Buffer.from(first.value).toString()) as Envelope<"listing">;
+    const again = sealEnvelope({ ...envelope, observed_at: day4! }, 2);
+    const log = await openEmbeddedLog(join(data, "log"), { topics: TOPICS, partitions: 2 });
+    await log.append([first, delisting(name, day3!), again, again]);
+    await log.close();
+    const host = new URL(urlOf(name)).host;
+    const listed = await printedBy(() => listListings(config(), { json: true, host }));
+    const sources = [{ state: "listed", at: day4 }];
+    expect(JSON.parse(listed)).toMatchObject({ endpoints: [{ url: urlOf(name), sources }] });
+    const removed = await printedBy(() => removeListing(config(), urlOf(name), { json: true, says: "asked for" }));
+    expect(JSON.parse(removed)).toMatchObject({ sources: 1 });
+  });
+
+  test("of an endpoint that its seller listed, its own 402 lists nothing", async () => {
+    const name = "left";
+    const [day1, day2] = ["2026-11-10T10:00:00.000Z", "2026-11-11T10:00:00.000Z"];
+    const log = await openEmbeddedLog(join(data, "log"), { topics: TOPICS, partitions: 2 });
+    const of402 = listing(name, day1, { source: "402" });
+    await log.append([listing(name, day1, { seller_controlled: true }), of402, delisting(name, day2)]);
+    await log.close();
+    const host = new URL(urlOf(name)).host;
+    const listed = await printedBy(() => listListings(config(), { json: true, host }));
+    expect(JSON.parse(listed)).toMatchObject({ endpoints: [] });
   });
 
   test("an endpoint that was never listed is unknown, and a folder that is not there stays so", async () => {

@@ -30,6 +30,7 @@ import {
 } from "./claims.ts";
 import type { ParsedListing } from "./documents.ts";
 import { readDocument, readSellerDocuments } from "./sources.ts";
+import { withWrittenRow, writtenRowOf } from "./wellknown.ts";
 import { type ClaimRow, ListingWriter, type WriterParts } from "./writer.ts";
 
 export { MAX_PER_DOMAIN } from "./writer.ts";
@@ -50,6 +51,8 @@ export interface IntakeReport {
   rejected: Rejected[];
   /** Claims that were read, in order. */
   claims: ListedClaim[];
+  /** Number of rows of an operator's file with a signature that does not count; their claims are a third party's. */
+  unverified?: number;
   says?: string;
 }
 
@@ -273,12 +276,14 @@ export class Intake {
     };
     const rows: ClaimRow[] = [];
     const rejectedRows: Rejected[] = [...document.rejected];
+    let unverified = 0;
     const items = document.items.flatMap(splitMethods);
     for await (const { row, read } of readRows(this.parts, items, documentSource)) {
       const result = completeClaim(read, row, documentSource, rail);
       if ("rejected" in result) rejectedRows.push(result.rejected);
       else {
         const claim = source.signedRows ? await this.#markSigned(row, result) : result.claim;
+        if (get(row, "signed") !== undefined && !claim.body.seller_controlled) unverified++;
         rows.push({ claim: this.#addMethod(claim), row });
       }
     }
@@ -295,6 +300,7 @@ export class Intake {
       delisted: writeResult.delisted,
       rejected: rejectedRows,
       claims: rows.map(({ claim }) => claim),
+      ...(source.signedRows && unverified > 0 ? { unverified } : {}),
     };
   }
 
@@ -307,7 +313,8 @@ export class Intake {
     { claim, ownDefects }: Exclude<ClaimResult, { rejected: Rejected }>,
   ): Promise<ListedClaim> {
     const payTos = async () => (await this.parts.payTosOf?.(claim.cap)) ?? new Set<string>();
-    if (claim.body.seller_controlled || !(await isSignedByPayee(item, payTos))) return claim;
+    if (claim.body.seller_controlled || !isObject(item)) return claim;
+    if (!(await isSignedByPayee(writtenRowOf(item), payTos))) return claim;
     return { ...claim, body: { ...claim.body, seller_controlled: true, defects: ownDefects } };
   }
 }
@@ -358,7 +365,7 @@ export function splitMethods(item: unknown): unknown[] {
         : [];
   const verbs = methodNames.filter((one) => methodOf(one) !== null).slice(0, MAX_METHODS_PER_ITEM);
   return methodNames.length > 1 && verbs.length > 1
-    ? verbs.map((verb) => ({ ...item, methods: undefined, method: verb }))
+    ? verbs.map((verb) => ({ ...withWrittenRow(item), methods: undefined, method: verb }))
     : [item];
 }
 
@@ -377,10 +384,10 @@ export function listingStatement(row: JsonObject): string {
  * anything in the row.
  * @param payTos lower-case addresses that 402s of the endpoint named to us
  */
-async function isSignedByPayee(row: unknown, payTos: () => Promise<ReadonlySet<string>>): Promise<boolean> {
+async function isSignedByPayee(row: JsonObject, payTos: () => Promise<ReadonlySet<string>>): Promise<boolean> {
   const address = text(get(row, "signed", "pay_to"), 60);
   const signature = text(get(row, "signed", "signature"), 200);
-  if (!isObject(row) || !address || !isAddress(address, { strict: false }) || !isHex(signature)) return false;
+  if (!address || !isAddress(address, { strict: false }) || !isHex(signature)) return false;
   try {
     const message = listingStatement(row);
     return (await verifyMessage({ address, message, signature })) && (await payTos()).has(address.toLowerCase());

@@ -11,12 +11,14 @@ import { type HostQueue, INTAKE, INTAKE_AT_ONCE } from "../queue.ts";
 import { originOf } from "../urls.ts";
 import { addReport, emptyReport, type Intake, type IntakeReport } from "./intake.ts";
 
+/** How long a seller is read on after its endpoints left, ms. */
+const READ_AFTER_LEAVING_MS = 30 * 86_400_000;
 /** Most origins whose day of the last reading is remembered. */
 const MAX_ORIGINS = 100_000;
 
 export interface SellersParts {
   intake: Intake;
-  memory: Pick<Memory, "listed">;
+  memory: Pick<Memory, "listed" | "leftSellers">;
   egress: Egress;
   /**
    * Runs one piece of work at a time for each host. Reading listings has its own limit of hosts, apart from planned
@@ -71,14 +73,16 @@ export class Sellers {
     return namedCatalogues.filter((one) => hosts.owns(hostOf(toCatalogue(one).url)) && intake.mayContinue(one, clock));
   }
 
-  /** Reads every listed seller that was not read today, so that a 402 is compared with today's listing. */
+  /**
+   * Reads every listed seller that was not read today, so that a 402 is compared with today's listing; and those whose
+   * endpoints left lately, since such a seller may name them again, and nothing else may lead to it.
+   */
   async readAllDue(): Promise<IntakeReport> {
-    const listed = await this.parts.memory.listed();
-    this.parts.intake.rememberListed(listed);
-    return this.#readIfUnreadToday(
-      listed.map((one) => one.url),
-      emptyReport(),
-    );
+    const { memory, intake, clock } = this.parts;
+    const listed = await memory.listed();
+    intake.rememberListed(listed);
+    const leftUrls = await memory.leftSellers(clock.now().getTime() - READ_AFTER_LEAVING_MS);
+    return this.#readIfUnreadToday([...listed.map((one) => one.url), ...leftUrls], emptyReport());
   }
 
   async #readIfUnreadToday(urls: readonly string[], report: IntakeReport): Promise<IntakeReport> {

@@ -80,13 +80,13 @@ export function parseCsv(text: string): Rows {
     relax_column_count: true,
     skip_empty_lines: true,
     max_record_size: 1024 * 1024,
-    to: MAX_ROWS,
     skip_records_with_error: true,
     on_skip: (error, raw) => void rejectedRows.push(rejectRow("not_an_item", raw ?? null, error?.message)),
   }) as Record<string, string>[];
   const filled = rows.map(
     (row): JsonObject => Object.fromEntries(Object.entries(row).filter(([, cell]) => cell !== "")),
   );
+  for (const row of filled.splice(MAX_ROWS)) rejectedRows.push(rejectRow("too_many", row));
   return { rows: filled, rejected: rejectedRows };
 }
 

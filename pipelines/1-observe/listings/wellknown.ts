@@ -25,6 +25,19 @@ function parseLine(line: string): JsonObject {
   return match ? { method: match[1], url: match[2] } : { url: line.trim() };
 }
 
+/**
+ * The member under which an item that somebody signed has its row as it was written: what the rest of the document adds
+ * to an item is not signed. A symbol, so that no row can name it.
+ */
+const WRITTEN = Symbol("row as it was written");
+
+/** Returns a signed item with its row as it is written now, unless it has that already; other items unchanged. */
+export const withWrittenRow = (item: JsonObject): JsonObject =>
+  item.signed === undefined || WRITTEN in item ? item : { ...item, [WRITTEN]: item };
+
+/** Returns the row of an item as it was written. */
+export const writtenRowOf = (item: JsonObject): JsonObject => (item as { [WRITTEN]?: JsonObject })[WRITTEN] ?? item;
+
 interface ListItems {
   items: JsonObject[];
   rejected: Rejected[];
@@ -49,7 +62,7 @@ function expandGroup(item: JsonObject): JsonObject[] {
     if (endpoint === null || endpoint.payment === null) return [];
     const address = text(endpoint.url ?? endpoint.path, 4096);
     const fullUrl = base && address?.startsWith("/") ? { url: `${base}${address}` } : {};
-    return [{ ...endpoint, ...fullUrl }];
+    return [{ ...withWrittenRow(endpoint), ...fullUrl }];
   });
 }
 
@@ -59,7 +72,7 @@ function readList(value: unknown): ListItems {
   if (Array.isArray(value)) {
     const items = value.flatMap((item) => {
       if (typeof item === "string") return [parseLine(item)];
-      if (isObject(item)) return expandGroup(item);
+      if (isObject(item)) return expandGroup(withWrittenRow(item));
       rejectedRows.push(rejectRow("not_an_item", item));
       return [];
     });
@@ -67,7 +80,9 @@ function readList(value: unknown): ListItems {
   }
   if (!isObject(value)) return { items: [], rejected: [], hasList: false };
   const items = Object.entries(value).flatMap(([name, item]) =>
-    isObject(item) && /^(?:[A-Za-z]{3,10}\s+)?(?:\/|https?:)/.test(name) ? [{ ...parseLine(name), ...item }] : [],
+    isObject(item) && /^(?:[A-Za-z]{3,10}\s+)?(?:\/|https?:)/.test(name)
+      ? [withWrittenRow({ ...parseLine(name), ...item })]
+      : [],
   );
   return { items, rejected: [], hasList: items.length > 0 };
 }
@@ -114,7 +129,7 @@ export function readItems(document: unknown): ListItems {
     isObject(document) &&
     (document.resource ?? document.url ?? document.path ?? get(document.accepts, "0", "resource"));
   if (isObject(document) && document.accepts !== undefined && address) {
-    return withVersion({ items: [document], rejected: [], hasList: true });
+    return withVersion({ items: [withWrittenRow(document)], rejected: [], hasList: true });
   }
   const map = readList(document);
   return withVersion({ ...map, hasList: hasAnyList || map.hasList });

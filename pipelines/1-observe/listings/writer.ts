@@ -3,6 +3,7 @@ import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Clock } from "../../../infra/clock.ts";
 import type { Metrics } from "../../../infra/telemetry.ts";
 import { BODIES, type BodyOf, type Claims } from "../../record/bodies.ts";
+import { capId } from "../../record/ids.ts";
 import type { ListedCap, Memory, StandingListing } from "../../record/memory.ts";
 import { dayOf } from "../../record/time.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../record/url.ts";
@@ -20,6 +21,10 @@ interface RowState {
   cap: string;
   eventId: string;
   delisted: boolean;
+  /** Normalised url of the endpoint; null for a delisting. */
+  url: string | null;
+  /** Time of the record, unix ms. */
+  at: number;
 }
 
 /**
@@ -32,7 +37,11 @@ interface SourceRows {
   usedIds: Set<string>;
 }
 
-/** Remembers the rows of each source: read from the record once, then kept up to date with what this process writes. */
+/**
+ * The rows of each source. They are read from the record at each use, since another process (a command of the
+ * operator, another observer) may have changed them, and are kept for what this process wrote, which the record that
+ * is read may not have loaded yet. Of two records of a row the later one counts.
+ */
 class SourceStateCache {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
   #rows = 0;
@@ -44,14 +53,17 @@ class SourceStateCache {
   constructor(private readonly read: (source: string, day: string) => Promise<readonly StandingListing[]>) {}
 
   async load(source: string, day: string): Promise<SourceRows> {
+    const recorded = await this.read(source, day);
     const cached = this.#sources.get(source);
-    if (cached) return cached;
-    const loaded: SourceRows = { source, rows: new Map(), usedIds: new Set() };
-    for (const { source_id, cap, event_id, gone, newest } of await this.read(source, day)) {
-      loaded.usedIds.add(event_id);
-      if (newest) loaded.rows.set(source_id, { cap, eventId: event_id, delisted: gone });
+    const loaded: SourceRows = cached ?? { source, rows: new Map(), usedIds: new Set() };
+    const { rows, usedIds } = loaded;
+    const rowsBefore = cached ? rows.size : 0;
+    for (const { source_id, cap, event_id, gone, newest, url, at } of recorded) {
+      usedIds.add(event_id);
+      if (!newest || at <= (rows.get(source_id)?.at ?? Number.NEGATIVE_INFINITY)) continue;
+      rows.set(source_id, { cap, eventId: event_id, delisted: gone, url: gone ? null : url, at });
     }
-    this.#storeSource(loaded);
+    this.#storeSource(loaded, rowsBefore);
     return loaded;
   }
 
@@ -59,8 +71,8 @@ class SourceStateCache {
    * Stores the rows of a source. Beyond the limit all sources are removed, and read again when they are needed. If a
    * row is then recorded a second time, its record has the same id, and readers drop it.
    */
-  #storeSource(sourceRows: SourceRows): void {
-    this.#rows += sourceRows.rows.size;
+  #storeSource(sourceRows: SourceRows, rowsBefore: number): void {
+    this.#rows += sourceRows.rows.size - rowsBefore;
     if (this.#rows > MAX_ROWS) {
       this.#sources.clear();
       this.#rows = sourceRows.rows.size;
@@ -123,6 +135,11 @@ interface NewListing {
   claim: ListedClaim;
 }
 
+/** Returns the state of a row after this record of it. */
+const stateAfter = (record: Draft, { delisted, url }: Pick<RowState, "delisted" | "url">): RowState => ({
+  ...{ cap: record.cap, eventId: Recorder.idOf(record), delisted, url, at: record.at.getTime() },
+});
+
 /** Records new claims of a source, and delists rows that the source names no longer. */
 export class ListingWriter {
   readonly #states: SourceStateCache;
@@ -139,8 +156,9 @@ export class ListingWriter {
     );
   }
 
-  /** Remembers which endpoints are already listed. */
+  /** Remembers which endpoints are listed now, in place of those that were remembered before. */
   rememberListed(listed: readonly ListedCap[]): void {
+    this.#domains.clear();
     this.#recordedIds = new Set(listed.flatMap((one) => one.standing));
     for (const { url, cap } of listed) for (const { endpointIds } of this.#domainsOf(url)) endpointIds.add(cap);
   }
@@ -167,35 +185,52 @@ export class ListingWriter {
     ];
   }
 
-  /** Is there room in the endpoint's domain and platform? An endpoint that is already listed always has room. */
+  /**
+   * Is there room in the endpoint's domain and platform? There always is for an endpoint that is already listed, and for
+   * another method of a url where the listed method was only assumed: it is no new endpoint.
+   */
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
-    const domains = this.#domainsOf(claim.body.normalised_url);
-    const rowState = state.rows.get(claim.body.source_id);
-    const isListed = domains[0]!.endpointIds.has(claim.cap) || (rowState?.cap === claim.cap && !rowState.delisted);
+    const { normalised_url: url, source_id } = claim.body;
+    const domains = this.#domainsOf(url);
+    const rowState = state.rows.get(source_id);
+    const isListed =
+      domains[0]!.endpointIds.has(claim.cap) ||
+      (rowState !== undefined && !rowState.delisted && (rowState.cap === claim.cap || rowState.url === url)) ||
+      (source.name === "402" && domains[0]!.endpointIds.has(capId("GET", url)));
     if (
       !isListed &&
       !source.byOperator &&
       domains.some(({ endpointIds, maxEndpoints }) => endpointIds.size >= maxEndpoints)
     )
       return false;
+    if (rowState !== undefined && rowState.cap !== claim.cap) this.#forgetListed(rowState);
     for (const { endpointIds } of domains) endpointIds.add(claim.cap);
     return true;
   }
 
   /**
-   * Appends the claims that are new. A claim is remembered only when it is durable, so that a claim that was not
-   * written is tried again at the next read.
+   * Counts an endpoint of a row no more. If another source lists it too, it counts again when that source or
+   * `rememberListed` names it.
+   */
+  #forgetListed({ cap, url }: RowState): void {
+    if (url !== null) for (const { endpointIds } of this.#domainsOf(url)) endpointIds.delete(cap);
+  }
+
+  /**
+   * Delists the rows that are missing, then appends the claims that are new. A claim is remembered only when it is
+   * durable, so that a claim that was not written is tried again at the next read.
    */
   async write(rows: readonly ClaimRow[], source: Source, isWhole: boolean, clock: Clock): Promise<WriteResult> {
     const name = source.name.slice(0, 300);
     const state = await this.#states.load(name, dayOf(clock.now()));
     const newListings = new Map<string, NewListing>();
-    const namedIds = new Set<string>();
     const rejectedRows: Rejected[] = [];
+    // The endpoints that left make room in their domain for the new ones.
+    const namedIds = new Set(rows.map(({ claim }) => claim.body.source_id));
+    const delisted = isWhole ? await this.#delist(name, state, namedIds, clock) : 0;
     for (const [n, { claim, row }] of rows.entries()) {
       if (n > 0 && n % ROWS_PER_TURN === 0) await setImmediate();
       const id = claim.body.source_id;
-      namedIds.add(id);
       if (!this.#admits(claim, source, state)) {
         this.parts.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
         rejectedRows.push(rejectRow("domain_full", row));
@@ -215,7 +250,6 @@ export class ListingWriter {
       } else newListings.set(id, { draft, claim });
     }
     await this.#append([...newListings.values()], state);
-    const delisted = isWhole ? await this.#delist(name, state, namedIds, clock) : 0;
     return { appended: newListings.size, rejected: rejectedRows, delisted };
   }
 
@@ -225,7 +259,8 @@ export class ListingWriter {
       await this.parts.recorder.append(batch.map(({ draft: one }) => one));
       for (const { draft: one, claim } of batch) {
         const eventId = Recorder.idOf(one);
-        this.#states.noteRecorded(state, claim.body.source_id, { cap: claim.cap, eventId, delisted: false });
+        const { normalised_url: url, source_id } = claim.body;
+        this.#states.noteRecorded(state, source_id, stateAfter(one, { delisted: false, url }));
         this.#keepSellerListing(claim, eventId);
       }
     }
@@ -238,13 +273,14 @@ export class ListingWriter {
     for (let i = 0; i < missingRows.length; i += RECORDS_PER_APPEND) {
       const drafts = missingRows.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
         id,
-        cap: rowState.cap,
+        rowState,
         one: createDelistingDraft(name, id, rowState, state, clock.now()),
       }));
       await this.parts.recorder.append(drafts.map(({ one }) => one));
-      for (const { id, cap, one } of drafts) {
-        this.#states.noteRecorded(state, id, { cap, eventId: Recorder.idOf(one), delisted: true });
-        this.#sellerListings.delete(cap);
+      for (const { id, rowState, one } of drafts) {
+        this.#states.noteRecorded(state, id, stateAfter(one, { delisted: true, url: null }));
+        this.#forgetListed(rowState);
+        this.#sellerListings.delete(rowState.cap);
       }
     }
     if (missingRows.length > 0)

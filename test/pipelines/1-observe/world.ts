@@ -144,14 +144,23 @@ export class LogMemory implements Memory {
     return [...caps.values()];
   }
 
+  async leftSellers(): Promise<string[]> {
+    return [];
+  }
+
   async listingsOf(source: string): Promise<StandingListing[]> {
     const rows: StandingListing[] = [];
-    for (const { type, cap, body, event_id } of this.log.envelopes()) {
+    for (const { type, cap, body, event_id, observed_at } of this.log.envelopes()) {
       if (type !== "listing" && type !== "delisting") continue;
-      const { source: name, source_id } = body as BodyOf<"listing">;
+      const {
+        source: name,
+        source_id,
+        normalised_url: url = null,
+      } = body as Partial<BodyOf<"listing">> & BodyOf<"delisting">;
       if (name !== source) continue;
       for (const row of rows) row.newest &&= row.source_id !== source_id;
-      rows.push({ source_id, cap: cap!, event_id, gone: type === "delisting", newest: true });
+      const at = Date.parse(observed_at);
+      rows.push({ source_id, cap: cap!, event_id, gone: type === "delisting", newest: true, url, at });
     }
     return rows;
   }

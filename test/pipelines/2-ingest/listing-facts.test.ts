@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sql } from "../../../infra/lake/sql.ts";
+import { createBlankClaims, readCurrentListings } from "../../../pipelines/1-observe/probe/unplanned.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { listingFacts, volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import type { Defect } from "../../../pipelines/record/vocabulary.ts";
-import { at, capOf, delisting, handshake, listing, OFFER, TERMS } from "./records.ts";
+import { at, capOf, delisting, handshake, listing, OFFER, TERMS, urlOf } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 let world: World;
@@ -18,6 +19,11 @@ const graded = () => world.lake.run(sql("queries/news:graded"));
 const own = { source: "https://seller.example/.well-known/x402", seller_controlled: true };
 const LISTED = { network: OFFER.network, asset: OFFER.asset, price: OFFER.price, pay_to: OFFER.pay_to };
 const bad = (name: string) => ({ defects: [{ defect: name, says: name }] });
+
+const describedClaims = (name: string, description: string) => ({
+  ...createBlankClaims(urlOf(name), null),
+  description,
+});
 
 /** The same of what answered with a 402, made from what the planner and the volatile table say of everything. */
 async function slowly() {
@@ -112,6 +118,31 @@ describe("listing facts", () => {
     // What it answers later takes it out no more.
     await world.append(handshake("flood", at("04:00:00"), { state: "status", status: 500, terms: null }));
     expect(await factsOf("flood")).toEqual({ listed: true, shown: [] });
+  });
+
+  test("a 402 of its own lists an endpoint only if its seller never did, and speaks beside another listing", async () => {
+    const speaking = async (name: string) =>
+      (await createMemory(world.lake).listed()).find((one) => one.cap === capOf(name))?.claims.description;
+    const of402 = (name: string, time: string) =>
+      listing(name, at(time), { source: "402", seller_controlled: false, claims: describedClaims(name, "by its 402") });
+    await world.append(handshake("only", at("01:00:00")), of402("only", "01:00:00"));
+    expect(await factsOf("only")).toEqual({ listed: true, shown: expect.anything() });
+    await world.append(
+      listing("both", at("01:00:00"), { seller_controlled: true, claims: describedClaims("both", "by its seller") }),
+      ...[listing("third", at("01:00:00")), handshake("third", at("02:00:00")), of402("third", "02:00:00")],
+      handshake("both", at("02:00:00")),
+      of402("both", "02:00:00"),
+    );
+    expect(await factsOf("both")).toMatchObject({ listed: true });
+    expect(await speaking("both")).toBe("by its seller");
+    await world.append(delisting("both", at("03:00:00")), delisting("third", at("03:00:00")));
+    expect(await factsOf("both")).toMatchObject({ listed: false });
+    expect(await factsOf("third")).toMatchObject({ listed: true });
+    expect(await readCurrentListings(world.lake, [capOf("both"), capOf("only")])).toHaveProperty("size", 1);
+    await world.append(of402("both", "04:00:00"));
+    expect([await factsOf("both"), await speaking("both")]).toMatchObject([{ listed: false }, undefined]);
+    await world.append(listing("both", at("05:00:00"), {}));
+    expect(await factsOf("both")).toMatchObject({ listed: true });
   });
 
   async function offersOf(name: string) {

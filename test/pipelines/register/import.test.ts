@@ -253,6 +253,13 @@ describe("what leaves the old register as it was", () => {
     "level 2": () => put("rr.csv", '"Relationship.StartNode.NodeID","Relationship.EndNode.NodeID"\n"a","b"\n'),
     "something else": () => put("t.csv", "a,b\n1,2\n"),
     "has no column Entity.LegalName": () => put("c.csv", HEADER.replace('"Entity.LegalName",', '"Entity.Name",')),
+    ...Object.fromEntries(
+      [
+        ...["LegalAddress", "HeadquartersAddress"].map((one) => `Entity.${one}.AdditionalAddressLine.1`),
+        ...["SuccessorLEI", "SuccessorEntityName"].map((one) => `Entity.SuccessorEntity.1.${one}`),
+        ...["Entity.EntityExpirationDate", "Entity.EntityExpirationReason"],
+      ].map((column) => [`has no column ${column}`, () => put("o.csv", HEADER.replace(`"${column}",`, '"Other",'))]),
+    ),
     "there is no such file": async () => join(dir, "none.csv"),
     "no row of": () => put("e.csv", HEADER + lineOf({ LEI: "x" })),
     "holds 0 CSV files": () => put("z.zip", zipOf({ "a.txt": Buffer.from("x") })),

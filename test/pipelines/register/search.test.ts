@@ -37,6 +37,7 @@ describe("what is found, and why", () => {
     [{ register_number: "hrb-42243" }, "Bayerische Motoren Werke Aktiengesellschaft", ["register_number"]],
     [{ register_number: "617987" }, "HSBC HOLDINGS PLC", ["register_number"]],
     [{ domain: "https://shop.sap.com:8443/cart" }, "SAP SE", ["domain"]],
+    [{ domain: "a.b.c.d.e.sap.com" }, "SAP SE", ["domain"]],
     [{ domain: "www.siemens.com" }, "Siemens Aktiengesellschaft", ["domain"]],
     [{ name: "Allianz SE" }, "Allianz SE", ["exact_name"]],
     [{ name: "ALLIANZ AG" }, "Allianz SE", ["same_name"]],

@@ -3,13 +3,18 @@ import { importFile } from "../../../../commands/listings.ts";
 import { FixedClock } from "../../../../infra/clock.ts";
 import type { Lake } from "../../../../infra/lake/duckdb.ts";
 import { createMetrics } from "../../../../infra/telemetry.ts";
+import { EVERY_HOST } from "../../../../pipelines/1-observe/hosts.ts";
 import { Intake, type IntakeReport } from "../../../../pipelines/1-observe/listings/intake.ts";
+import { Sellers } from "../../../../pipelines/1-observe/listings/sellers.ts";
+import { HostQueue, INTAKE } from "../../../../pipelines/1-observe/queue.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
 import { listingFacts } from "../../../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
+import { handshake } from "../../2-ingest/records.ts";
 import { openTestWorld, type World } from "../../2-ingest/world.ts";
-import { answer, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";
+import { readTerms } from "../readings.ts";
+import { answer, entry, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";
 
 /** What is listed, as the lake tells it: a real log, a real ingest, the same UTC day throughout. */
 const CATALOGUE = "https://catalogue.example";
@@ -105,6 +110,92 @@ describe("a seller's listing that was read whole", () => {
       const listed = (await createMemory(world.lake).listed()).filter((one) => one.url.startsWith(seller));
       expect(new Set(listed.map((one) => one.claims.description))).toEqual(new Set([back]));
     }
+  });
+
+  /** Records that `/paid` of the seller answered with a 402, and what that declares, as a planned probe does. */
+  const answered = async (): Promise<void> => {
+    const header = Buffer.from(JSON.stringify({ x402Version: 2, accepts: [entry()] })).toString("base64");
+    const declared = readTerms({ headers: { "payment-required": header }, body: Buffer.from("{}") }, rail);
+    await world.append(handshake(new URL(seller).hostname.split(".")[0]!, clock.now().toISOString()));
+    await take.recordFrom402(capOf("/paid"), `${seller}/paid`, "GET", declared, clock);
+  };
+
+  test("what answered with a 402 is delisted too, after a restart as well, until it is named again", async () => {
+    await read("/a", "/paid");
+    await answered();
+    expect(await isListed("/paid")).toBe(true);
+    expect(await read("/a")).toMatchObject({ delisted: 1 });
+    for (const process of [take, restart()]) {
+      take = process;
+      await answered();
+      expect(await isListed("/paid")).toBe(false);
+      expect(await delisted(world.lake)).toContain(capOf("/paid"));
+    }
+    await read("/a", "/paid");
+    expect(await isListed("/paid")).toBe(true);
+    expect(await delisted(world.lake)).not.toContain(capOf("/paid"));
+  });
+
+  test("a seller that refuses paid calls and leaves is in no plan, though it answers with a 402", async () => {
+    const refusing = item({ resource: "/paid", paid_test_calls: false });
+    egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a" }), refusing)));
+    await take.readSeller(seller, clock);
+    await answered();
+    expect(await isListed("/paid")).toBe(true);
+    const listed = (await createMemory(world.lake).listed()).find((one) => one.cap === capOf("/paid"));
+    expect(listed?.sellerClaims?.no_paid_calls).toBe(true);
+    await read("/a");
+    expect(await isListed("/paid")).toBe(false);
+  });
+
+  test("an endpoint that only its own 402 ever named is listed", async () => {
+    await answered();
+    expect(await isListed("/paid")).toBe(true);
+    expect(await delisted(world.lake)).not.toContain(capOf("/paid"));
+  });
+
+  test("what another process delisted is listed again by the next read that names it", async () => {
+    await read("/a", "/b");
+    await isListed("/b");
+    const other = restart();
+    clock.set(new Date(clock.now().getTime() + 60_000));
+    egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a" }))));
+    expect(await other.readSeller(seller, clock)).toMatchObject({ delisted: 1 });
+    expect(await isListed("/b")).toBe(false);
+    expect(await read("/a", "/b")).toMatchObject({ appended: 1, same: 1 });
+    expect(await isListed("/b")).toBe(true);
+    // What this process wrote itself is known before the lake has it.
+    expect(await read("/a", "/b")).toMatchObject({ appended: 0, same: 2 });
+    expect(await read("/a")).toMatchObject({ delisted: 1 });
+    expect(await read("/a", "/b")).toMatchObject({ appended: 1 });
+    expect(await isListed("/b")).toBe(true);
+  });
+
+  test("a seller whose endpoints all left is read for 30 days more, and lists them again", async () => {
+    await read("/a");
+    expect(await read()).toMatchObject({ delisted: 1 });
+    expect(await isListed("/a")).toBe(false);
+    egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: "/a" }))));
+    const readAllDue = () => {
+      const memory = createMemory(world.lake);
+      const parts = {
+        intake: take,
+        memory,
+        egress,
+        hostQueue: new HostQueue(4, 100, { [INTAKE]: 4 }),
+        clock,
+        hosts: EVERY_HOST,
+      };
+      return new Sellers(parts).readAllDue();
+    };
+    const asked = () => egress.asked.filter(({ url }) => url.startsWith(seller)).length;
+    const before = asked();
+    clock.set(new Date(clock.now().getTime() + 31 * 86_400_000));
+    await readAllDue();
+    expect(asked()).toBe(before);
+    clock.set(new Date(clock.now().getTime() - 2 * 86_400_000));
+    await readAllDue();
+    expect(await isListed("/a")).toBe(true);
   });
 
   test("an empty list delists everything", async () => {

@@ -10,6 +10,7 @@ import {
 } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { Intake, splitMethods } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { readSellerDocuments } from "../../../../pipelines/1-observe/listings/sources.ts";
+import { MAX_ROWS } from "../../../../pipelines/1-observe/listings/tables.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { fc } from "../../../helpers/histories.ts";
@@ -461,4 +462,13 @@ describe("whatever the text is", () => {
     // Some times what it takes, collector and compiler included: this finds a reader that is no longer linear.
     expect(ms).toBeLessThan(6_000);
   });
+});
+
+test("of a table with more rows than are read, the others are named", () => {
+  const urls = Array.from({ length: MAX_ROWS + 10 }, (_, i) => `https://s.example/${i}`);
+  for (const text of [`url\n${urls.join("\n")}\n`, urls.join("\n")]) {
+    const read = readText(text);
+    expect([read.items.length, read.rejected.length, read.whole]).toEqual([MAX_ROWS, 10, false]);
+    expect(new Set(read.rejected.map(({ reason }) => reason))).toEqual(new Set(["too_many"]));
+  }
 });

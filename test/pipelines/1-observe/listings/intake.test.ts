@@ -292,6 +292,53 @@ describe("intake", () => {
     expect((await take.readSeller(SELLER, clock)).appended).toBe(1);
   });
 
+  test("endpoints that left make room for those that replace them, in the read that names these", async () => {
+    const { intake: take, egress, clock } = intake();
+    const serve = (version: string) => {
+      const items = Array.from({ length: 150 }, (_, i) => item({ resource: `/${version}/${i}` }));
+      egress.sellers.set(SELLER, () => answer(200, wellKnown(...items)));
+    };
+    serve("v1");
+    expect(await take.readSeller(SELLER, clock)).toMatchObject({ appended: 150, refused: 0 });
+    serve("v2");
+    expect(await take.readSeller(SELLER, clock)).toMatchObject({ appended: 150, refused: 0, delisted: 150 });
+  });
+
+  test("what is remembered as listed replaces what was before", async () => {
+    const { intake: take, egress, clock } = intake();
+    const items = Array.from({ length: 150 }, (_, i) => item({ resource: `/a/${i}` }));
+    egress.sellers.set(SELLER, () => answer(200, wellKnown(...items)));
+    await take.readSeller(SELLER, clock);
+    take.rememberListed([]);
+    const others = Array.from({ length: 150 }, (_, i) => ({
+      resource: `${SELLER}/b/${i}`,
+      method: "GET",
+      accepts: [],
+    }));
+    const source = { name: "https://catalogue.example" };
+    const report = await take.recordDocument({ items: others, rejected: [], whole: false }, source, clock);
+    expect(report).toMatchObject({ appended: 150, refused: 0 });
+  });
+
+  test("a method that a probe found is no new endpoint of its domain", async () => {
+    const { intake: take, egress, clock, log } = intake();
+    const urls = Array.from({ length: 150 }, (_, i) => `${SELLER}/post/${i}`);
+    egress.sellers.set(SELLER, () => answer(200, { version: 1, resources: urls }));
+    await take.readSeller(SELLER, clock);
+    const quoted = terms402();
+    if (quoted.outcome !== "answered") throw new Error("not answered");
+    for (const url of urls) {
+      take.rememberMethod(url, "POST");
+      await take.recordFrom402(capId("POST", url), url, "POST", readTerms(quoted, rail), clock);
+    }
+    expect(log.bodies("listing").filter(({ source }) => source === "402")).toHaveLength(150);
+    expect(await take.readSeller(SELLER, clock)).toMatchObject({ appended: 150, refused: 0, delisted: 0 });
+    // The rows have moved from GET to POST, so there is room for 50 endpoints more.
+    const more = Array.from({ length: 60 }, (_, i) => `${SELLER}/more/${i}`);
+    egress.sellers.set(SELLER, () => answer(200, { version: 1, resources: [...urls, ...more] }));
+    expect(await take.readSeller(SELLER, clock)).toMatchObject({ appended: 50, refused: 10, delisted: 0 });
+  });
+
   test("a host that answers everything with a 402 cannot either, nor over a restart", async () => {
     const { intake: first, clock, log, egress, recorder, metrics } = intake();
     const quoted = terms402();

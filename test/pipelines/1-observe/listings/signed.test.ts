@@ -40,9 +40,42 @@ async function written(listed: unknown, payTos: string[] = [payee.address], cata
   return log.bodies("listing")[0]!;
 }
 
+/** Takes in an operator's file; the endpoints' 402s named the payee. */
+async function imported(file: unknown) {
+  const log = new FakeLog();
+  const metrics = createMetrics();
+  const recorder = new Recorder({ log, producer: "test", metrics });
+  const payTosOf = async () => new Set([payee.address.toLowerCase()]);
+  const intake = new Intake({ egress: new FakeEgress(), rail: new FakeRail(), recorder, metrics, payTosOf });
+  const clock = new FixedClock(`${DAY}T00:00:00.000Z`);
+  const report = await importFile(intake, "signed.json", Buffer.from(JSON.stringify(file)), clock);
+  return { report, listings: log.bodies("listing") };
+}
+
 describe("a row that the payee signed is the seller's own word", () => {
   test("when the endpoint's 402 asks to be paid there", async () => {
     expect(await controlled({ ...row, signed: await sign(payee) })).toBe(true);
+  });
+
+  test.each<[string, Record<string, unknown>, (row: unknown) => unknown]>([
+    ["names its version", row, (listed) => ({ x402Version: 2, resources: [listed] })],
+    ["refuses paid calls", row, (listed) => ({ paid_test_calls: false, resources: [listed] })],
+    ["is a map by path", row, (listed) => ({ x402Version: 2, endpoints: { "/sum": listed } })],
+    ["is one item", { ...row, accepts: [] }, (listed) => listed],
+    ["is a group", row, (listed) => ({ x402Version: 2, services: [{ baseUrl: SELLER, endpoints: [listed] }] })],
+    ["lists it alone, with two methods", { ...row, method: undefined, methods: ["GET", "POST"] }, (listed) => [listed]],
+  ])("whatever else the file says: it %s", async (_name, what, wrap) => {
+    const { method: _, ...bare } = what;
+    const signedRow = JSON.parse(JSON.stringify(what.method === undefined ? bare : what)) as Record<string, unknown>;
+    const read = await imported(wrap({ ...signedRow, signed: await sign(payee, signedRow) }));
+    expect(read.listings.length).toBeGreaterThan(0);
+    expect(new Set(read.listings.map(({ seller_controlled }) => seller_controlled))).toEqual(new Set([true]));
+    expect(read.report.unverified).toBeUndefined();
+  });
+
+  test("and how many signatures do not count is told", async () => {
+    const read = await imported({ x402Version: 2, resources: [{ ...row, signed: await sign(other) }, row] });
+    expect(read.report.unverified).toBe(1);
   });
 
   test.each<[string, () => Promise<unknown>, string[]]>([
