@@ -72,11 +72,17 @@ export function rotateKeys(config: Config, purposeArgument: string, options: Opt
   if (days > MAX_OVERLAP_DAYS) throw new Failure("usage", `--overlap-days: at most ${MAX_OVERLAP_DAYS}, not ${days}`);
   const now = systemClock.now();
   const ring = rotateKey(foldersOf(config.data_dir).keys, purpose, now, new Date(now.getTime() + days * DAY_MS));
+  const within = days === 1 ? "a day" : `${days} days`;
   const [oldKey, newKey] = ring.keys.filter((key) => key.purpose === purpose).slice(-2);
   print(options, { purpose, made: newKey, old: oldKey }, [
     lineOf(oldKey!),
     lineOf(newKey!),
-    `Restart publisher and serving within ${days === 1 ? "a day" : `${days} days`}: each publishes or loads the new keys document when it starts.`,
+    `Restart publisher and serving within ${within}: each publishes or loads the new keys document when it starts.`,
+    ...(purpose === "log" || purpose === "witness"
+      ? [
+          `On other machines put a copy of keyring.json into the keys folder of every owner and observer within ${within}: without it they refuse every later checkpoint.`,
+        ]
+      : []),
     "next: touchstone keys list",
   ]);
 }

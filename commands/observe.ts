@@ -3,14 +3,13 @@ import type { Config } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
-import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { OBSERVERS } from "../pipelines/record/topics.ts";
 import type { Job } from "../pipelines/roles/jobs.ts";
 import { measureLag } from "../pipelines/roles/lag.ts";
 import { type ObservingParts, startObserving, waitForCommittedPlan } from "../pipelines/roles/observing.ts";
-import type { Parts } from "../pipelines/roles/parts.ts";
+import { type Parts, trustReader } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
@@ -77,8 +76,7 @@ async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership
  */
 function observingParts(config: Config, openRoles: Roles, status: Status, ownership: Ownership): ObservingParts {
   const { parts, roles } = openRoles;
-  const trust = () => trustOf(originOf(config.base_url), parts.keys.ring, systemClock.now());
-  const followed = new FollowedRecord(parts.publicStore, trust);
+  const followed = new FollowedRecord(parts.publicStore, trustReader(config, systemClock));
   const withShareReport = (job: Job<ObservingParts>): Job<ObservingParts> => ({
     ...job,
     run: async (jobParts) => {

@@ -2,13 +2,12 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
-import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import { OWNERS } from "../pipelines/record/topics.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
 import { openIngestOf } from "../pipelines/roles/open-ingest.ts";
-import { openOwnerParts } from "../pipelines/roles/parts.ts";
+import { openOwnerParts, trustReader } from "../pipelines/roles/parts.ts";
 import { Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
@@ -81,8 +80,8 @@ async function ownPartitions(
   parts: Awaited<ReturnType<typeof openOwnerParts>>,
   status: Status,
 ): Promise<void> {
-  const { log, privateStore, publicStore, clock, logger, metrics, ring } = parts;
-  const followed = new FollowedRecord(publicStore, () => trustOf(originOf(config.base_url), ring, clock.now()));
+  const { log, privateStore, publicStore, clock, logger, metrics } = parts;
+  const followed = new FollowedRecord(publicStore, trustReader(config, clock));
   const readArchive = async () => (await followed.current()).archive;
   await withOpen(openIngestOf({ ...parts, config }, readArchive, []), ({ lake, ingest }) =>
     withOpen(openOwnership(config, log, OWNERS, logger), async (ownership) => {

@@ -58,11 +58,8 @@ async function takeTurn(jobParts: PublisherJobParts): Promise<void> {
     logger.warn({ active: isActive }, isActive ? "this publisher is active now" : "another publisher is active now");
   // A waiting publisher keeps reading the public log, so that it can take over at once.
   if (!isActive) return publisher.follow();
-  if (!wasActive) {
-    await publishing.start(jobParts.keys.ring);
-    // The leaves that the log has by now were not published by this process, so they are not reported as growth.
-    status.treeSize = publisher.fold.size;
-  }
+  // The leaves that the log has by now were not published by this process, so they are not reported as growth.
+  if (!wasActive) status.treeSize = publisher.fold.size;
   const result = await publishing.takeRuns();
   reportGrowth(jobParts);
   if (options.json && result.runs > 0) report(options, { ...result }, "");
@@ -140,10 +137,11 @@ function publisherOf(
     perDomainMinute: config.limits.notices_per_minute,
   });
   const common = { log, privateStore, publisher, keys, clock, logger };
+  const publishing = new Publishing(common);
+  const start = () => publishing.start(keys.ring);
   return {
-    ...{ ...common, metrics, options, notifier, filing: filingOf(config, parts) },
-    publishing: new Publishing(common),
-    standby: new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer }),
+    ...{ ...common, metrics, options, notifier, publishing, filing: filingOf(config, parts) },
+    standby: new Standby({ privateStore, publicStore, monotonic: () => clock.monotonic(), writer, start }),
     status: { ...status, treeSize: 0 },
   };
 }

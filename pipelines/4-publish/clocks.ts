@@ -70,3 +70,16 @@ export async function compareWithChain({ clock, chainTime }: Clocks, publishAt: 
     );
   }
 }
+
+/**
+ * Returns whether `time`, which the clock of another process gave, is over 30 s after the time of the next
+ * publication. False in simulated time, which differs between processes.
+ * @throws ClockRefused when our own clock is behind that of the last generation or of the chain
+ */
+export async function isAhead(clocks: Clocks, generation: { at: string } | null, time: string): Promise<boolean> {
+  if (clocks.clock.simulated) return false;
+  const publishAt = publicationTime(clocks, generation);
+  if (new Date(time).getTime() - publishAt.getTime() <= MAX_CLOCK_DIFFERENCE_MS) return false;
+  await compareWithChain(clocks, publishAt);
+  return true;
+}

@@ -84,6 +84,7 @@ export class Publisher implements PublishedRecord {
       readState: () => this.#committer.readState(),
       partitions: options.partitions,
       cardSignerAt: (fold, at) => this.#cardSignerAt(fold, at),
+      clocks: { clock, ...(chainTime ? { chainTime } : {}) },
       logger,
       metrics,
     });

@@ -4,6 +4,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { RunHeader, RunLine } from "../record/card.ts";
+import { type Clocks, isAhead } from "./clocks.ts";
 import type { CommitResult, Planner, PublishedState, TakenRun } from "./committer.ts";
 import { BadPrivateObject, mergePositions } from "./generation.ts";
 import { newDraftsOf, relatedPartyDrafts } from "./known.ts";
@@ -13,8 +14,9 @@ import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.t
 export interface RunResult {
   n: number;
   /**
-   * False when the run had read less than a run that was taken (published), read another event log or cannot be read.
-   * Nothing of it is published then, and its cards are lost, so its grader has to grade everything again.
+   * False when the run had read less than a run that was taken (published), read another event log, is of a later time
+   * than the publisher's, or cannot be read. Nothing of it is published then, and its cards are lost, so its grader has
+   * to grade everything again.
    */
   taken: boolean;
   reason: string | null;
@@ -34,6 +36,7 @@ export interface RunTakerOptions {
   partitions: number;
   /** Finds the cards key of ours that the newest published keys document declares valid at a time; null for none. */
   cardSignerAt: (fold: PublishedFold, at: string) => Promise<Signer | null>;
+  clocks: Clocks;
   logger: Logger;
   metrics: Metrics;
 }
@@ -163,11 +166,15 @@ export class RunTaker {
    * Returns why a run is not taken, or null. A run is refused if it names an unknown table of related parties, if none
    * of our cards keys was valid at its time, if it was read from another event log, or has read less of a partition
    * than a run that was taken. Partitions that it does not name are not compared, since each grader grades only the
-   * partitions that it owns.
+   * partitions that it owns. A run whose time is ahead of our clock is refused too: published cards of a later time
+   * would make every run before that time stale.
+   * @throws ClockRefused when a run's time is ahead of our clock and our clock is the wrong one
    */
   async #refusalOf(header: RunHeader, { generation, fold }: PublishedState): Promise<string | null> {
     if (!fold.relatedParties.has(header.kin_sha256))
       return `the tree names no table of related parties ${header.kin_sha256}`;
+    if (await isAhead(this.options.clocks, generation, header.now))
+      return `its time ${header.now} is ahead of the publisher's clock`;
     if (!(await this.options.cardSignerAt(fold, header.now))) return noValidKey(header);
     const takenRuns = [this.#newestTaken, generation?.log ? takenRunOfGeneration(generation) : null].filter(
       (taken) => taken !== null,

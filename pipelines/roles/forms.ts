@@ -19,6 +19,8 @@ export interface PrivateFormat {
 }
 
 const REFUSED_AT_START = "refused at start, code 7";
+const REWRITTEN_BY_OWNER =
+  "written anew by the owner from its lake; until all owners have done so, the publisher's jobs that read them fail";
 const REBUILT_FROM_LOG = "passed over, and its topic folded anew from the log";
 
 /**
@@ -72,11 +74,11 @@ export const PRIVATE_FORMATS: readonly PrivateFormat[] = [
     newer: "not taken, with the reason; its owner grades anew",
   },
   {
-    what: "parts of owners: evidence, archive, tables",
+    what: "parts of owners: evidence, archive, history, volatile tables",
     where: "private/owners/",
-    number: { member: "v", now: 1 },
-    older: "written anew by the owner from its lake",
-    newer: "written anew by the owner from its lake",
+    number: { member: "v", now: "2 (volatile), 1 (evidence, archive, history)" },
+    older: REWRITTEN_BY_OWNER,
+    newer: REWRITTEN_BY_OWNER,
   },
   {
     what: "store of the orders",

@@ -1,6 +1,7 @@
+import { Failure } from "../../infra/errors.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { DayPlan } from "../record/plan.ts";
-import { addDays, dayOf } from "../record/time.ts";
+import { addDays, dayOf, dayStart } from "../record/time.ts";
 import { type Job, jobsOf } from "./jobs.ts";
 import { OBSERVER_WORK, type ObserveDay, type Running, type ScheduleParts, startSchedule } from "./schedule.ts";
 
@@ -43,7 +44,8 @@ async function drawPlan(pipeline: ScheduleParts["pipeline"], day: string): Promi
 /**
  * Waits until the publisher has published its commitment to the plan of a day, and returns the plan. No endpoint is
  * called before that, so that nobody can change a plan after its first results.
- * @throws the reason of `signal` when it is aborted
+ * @throws Failure when the day ends first, since the publisher commits to the plans of its present and its next day
+ * only; the reason of `signal` when it is aborted
  */
 export async function waitForCommittedPlan(parts: ObservingParts, day: string, signal: AbortSignal): Promise<DayPlan> {
   const { pipeline, followed, clock, logger } = parts;
@@ -55,6 +57,8 @@ export async function waitForCommittedPlan(parts: ObservingParts, day: string, s
       parts.onPlan?.(day, true);
       return plan;
     }
+    if (clock.now() >= dayStart(addDays(day, 1)))
+      throw new Failure("failed", `${day} ended before the commitment to its plan was published: nobody was called`);
     if (!isLogged) logger.warn({ day }, "nobody is called before the commitment to the plan is published");
     await clock.sleep(RETRY_PAUSE_MS, signal);
   }

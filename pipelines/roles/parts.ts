@@ -19,7 +19,7 @@ import { openStore } from "../../infra/store/open.ts";
 import { withMissingAsNull } from "../../infra/store/refusal-reader.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { createLogger, createMetrics, type Logger, type Metrics } from "../../infra/telemetry.ts";
-import { originOf } from "../../infra/tree/checkpoint.ts";
+import { type CheckpointTrust, originOf, trustOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { LOG_TOPICS } from "../record/topics.ts";
@@ -240,6 +240,14 @@ export const openOwnerParts = (config: Config, clock: Clock) => {
   const ring = readRing(foldersOf(config.data_dir).keys);
   return openWritingParts(config, clock, { ring }, ring, createMetrics("ingest", "grade"));
 };
+
+/**
+ * Returns a function that returns the keys that verify checkpoints now. It reads the keyring at each call, so that a
+ * process that follows the record needs no restart after a rotation of the keys for log or witness. The function
+ * throws Failure `keys` when the keyring cannot be read.
+ */
+export const trustReader = (config: Config, clock: Clock) => (): CheckpointTrust =>
+  trustOf(originOf(config.base_url), readRing(foldersOf(config.data_dir).keys), clock.now());
 
 /** Opens the log and both stores for a role that writes to them. The result also has the members of `keys`. */
 function openWritingParts<H extends object>(config: Config, clock: Clock, keys: H, ring: Keyring, metrics: Metrics) {

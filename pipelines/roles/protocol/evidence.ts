@@ -110,7 +110,7 @@ export async function makeOwnEvidence(
  * are published at once; if another publisher was faster, nothing is published.
  */
 export async function publishEvidence(
-  parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number },
+  parts: { publisher: Publisher; privateStore: Store; logger: Logger; partitions: number; now: Date },
   objects: PartitionObjects<Part>,
 ): Promise<EvidenceReport> {
   const nothing = { days: [], files: 0, rows: 0 };
@@ -130,7 +130,7 @@ export async function publishEvidence(
     ...new Set([...[...daysWithFiles].filter((day) => day <= evidence.newest), ...daysWithoutTables(evidence)]),
   ].sort();
   const closes: DayClose[] = [];
-  for (const day of [...lateDays, ...findClosableDays(evidence.newest, daysWithFiles, usableParts, parts.partitions)]) {
+  for (const day of [...lateDays, ...findClosableDays(evidence.newest, daysWithFiles, usableParts, parts)]) {
     const close = await createClose(parts, day, countCloses(evidence, day), draftsOf(day));
     if (close) closes.push(close);
   }
@@ -159,15 +159,18 @@ function isPublished({ day, bucket, positions }: EvidenceDraft, evidence: Eviden
   return Object.entries(positions).every(([topic, next]) => (published[topic] ?? 0) >= next);
 }
 
-/** Returns the days after the newest closed day for which the owner of every partition has written its files. */
+/**
+ * Returns the days after the newest closed day for which the owner of every partition has written its files and which
+ * are over by the publisher's clock, since that of an owner may be ahead.
+ */
 function findClosableDays(
   newest: string,
   daysWithFiles: ReadonlySet<string>,
   parts: readonly Part[],
-  partitions: number,
+  { partitions, now }: { partitions: number; now: Date },
 ): string[] {
   if (parts.length < partitions) return [];
-  const endDay = parts.map((part) => part.until).sort()[0]!;
+  const endDay = [firstUnclosedDay(now), ...parts.map((part) => part.until)].sort()[0]!;
   const days: string[] = [];
   const firstDay = newest ? addDays(newest, 1) : [...daysWithFiles].sort()[0];
   if (firstDay) for (let day = firstDay; day < endDay; day = addDays(day, 1)) days.push(day);

@@ -91,6 +91,37 @@ function changedRows(
   ];
 }
 
+/** Time after which an unpublished draft, which waits in an earlier run, is written into a run again, ms. */
+const REWRITE_MS = 600_000;
+
+/**
+ * Remembers what this owner wrote into its runs beside cards and finds in its lake in each turn until it is published:
+ * corrections, commitments, receipts, and changes of the table of related parties. While the publisher is slow or
+ * down, they wait in the run that has them and are not written again in each turn.
+ */
+class WaitingDrafts {
+  readonly #writtenAtMs = new Map<string, number>();
+
+  /** Returns whether an equal draft was written less than {@link REWRITE_MS} ago, and is neither published nor refused. */
+  isWaiting(draft: unknown, now: Date): boolean {
+    const writtenAtMs = this.#writtenAtMs.get(JSON.stringify(draft));
+    return writtenAtMs !== undefined && Math.abs(now.getTime() - writtenAtMs) < REWRITE_MS;
+  }
+
+  add(draft: unknown, now: Date): void {
+    this.#writtenAtMs.set(JSON.stringify(draft), now.getTime());
+  }
+
+  /** Forgets all drafts except these, which are not published yet. */
+  retain(unpublished: readonly unknown[]): void {
+    const keys = new Set(unpublished.map((draft) => JSON.stringify(draft)));
+    for (const key of this.#writtenAtMs.keys()) if (!keys.has(key)) this.#writtenAtMs.delete(key);
+  }
+}
+
+/** Returns whether a draft is of a listing. Those are read once, with the new records of their endpoint. */
+const isOfListing = ({ kind }: RunDrafts[number]): boolean => kind === "listing" || kind === "delisting";
+
 /**
  * Divides a run among several private objects: its lines (endpoints with their cards) and its drafts (leaves to
  * publish beside the cards). An object has one pack of lines, the drafts about the endpoints of these lines (since a
@@ -136,6 +167,7 @@ export class Owner {
    * and the endpoint is graded again if the line was not published.
    */
   readonly #newestLines = new Map<string, { day: string; at: string }>();
+  readonly #waitingDrafts = new WaitingDrafts();
 
   /** UTC days on which published cards change without new records. */
   #dueDays: DueDays | null = null;
@@ -277,11 +309,12 @@ export class Owner {
   }
 
   /**
-   * Writes the run as private objects, unless the publisher would publish nothing of it. Corrections, commitments and
-   * receipts are read after the grading. If a partition was taken from this process in between, some may be missing,
-   * although the run's positions state that they were read, so `refuseRevoked` is called before each write. Only the
-   * last object lists the endpoints that took money without an answer, so the table of related parties changes once,
-   * after all cards. If this process dies between two objects, the next one grades everything.
+   * Writes the run as private objects, unless the publisher would publish nothing of it, or nothing but what waits in
+   * an earlier run. Corrections, commitments and receipts are read after the grading. If a partition was taken from
+   * this process in between, some may be missing, although the run's positions state that they were read, so
+   * `refuseRevoked` is called before each write. Only the last object lists the endpoints that took money without an
+   * answer, so the table of related parties changes once, after all cards. If this process dies between two objects,
+   * the next one grades everything.
    */
   async #writeRun(
     now: Date,
@@ -300,10 +333,20 @@ export class Owner {
       followed.fold,
       { now: at, positions, thieves: nonDelivering },
       log.partitions,
+    ).map(({ computed_at: _, ...change }) => change);
+    const waiting = this.#waitingDrafts;
+    waiting.retain([...newDrafts, ...tableChanges]);
+    // A correction is written again with every line of its endpoint, since the card may not be published before it.
+    const linedCaps = new Set(run?.objects.flatMap(({ caps }) => caps));
+    const dueDrafts = newDrafts.filter(
+      (draft) =>
+        isOfListing(draft) ||
+        ("capability_id" in draft && linedCaps.has(draft.capability_id)) ||
+        !waiting.isWaiting(draft, now),
     );
-    const objects = divideIntoRunObjects(run?.objects ?? [], newDrafts, this.parts.runLines ?? MAX_RUN_LINES);
+    const objects = divideIntoRunObjects(run?.objects ?? [], dueDrafts, this.parts.runLines ?? MAX_RUN_LINES);
     refuseRevoked();
-    if (objects.length === 0 && tableChanges.length === 0) return null;
+    if (objects.length === 0 && tableChanges.every((change) => waiting.isWaiting(change, now))) return null;
     if (objects.length === 0) objects.push({ lines: null, drafts: [] });
     const commonHeader = { v: 2 as const, log: log.id, now: at, params_sha256: PARAMS_SHA256, positions, kin_sha256 };
     let runNumber = -1;
@@ -321,6 +364,7 @@ export class Owner {
       this.#refusals.addRun(runNumber);
       for (const cap of caps) this.#newestLines.set(cap, { day: dayOf(now), at });
     }
+    for (const written of [...dueDrafts, ...tableChanges]) waiting.add(written, now);
     return runNumber;
   }
 
@@ -334,13 +378,15 @@ export class Owner {
       logger.error({ run, reason }, "a run of this owner was not taken; everything is graded anew");
       metrics.count("touchstone_owner_runs_refused_total");
     }
-    if (this.#refusals.mustGradeAll(now)) this.#dueAt = null;
+    if (!this.#refusals.mustGradeAll(now)) return;
+    this.#dueAt = null;
+    this.#waitingDrafts.retain([]);
   }
 
   /**
    * Returns the endpoints that must be graded although they have no new records: because time has passed, the table
-   * of related parties has changed, or an earlier run of theirs was not published. null if all endpoints must be
-   * graded.
+   * of related parties has changed, or an earlier run of theirs was not published. Those that are due today by their
+   * published cards are left out while a line of today waits for the publisher. null if all endpoints must be graded.
    */
   async #dueEndpoints(
     now: Date,
@@ -358,7 +404,7 @@ export class Owner {
       : [];
     const affectedCaps = affected.map(({ cap }) => cap);
     const dueCaps = [
-      ...this.#dueDays.findDueEndpoints(today),
+      ...this.#dueDays.findDueEndpoints(today).filter((cap) => this.#newestLines.get(cap)?.day !== today),
       ...this.#dueAt.findDue(rfc3339(now)),
       ...unpublishedCaps,
       ...affectedCaps,

@@ -91,8 +91,9 @@ export class Publishing {
    * late.
    */
   publishEvidence(): Promise<EvidenceReport> {
-    const { publisher, privateStore, logger, log } = this.parts;
-    return publishEvidence({ publisher, privateStore, logger, partitions: log.partitions }, this.#evidence);
+    const { publisher, privateStore, logger, log, clock } = this.parts;
+    const parts = { publisher, privateStore, logger, partitions: log.partitions, now: clock.now() };
+    return publishEvidence(parts, this.#evidence);
   }
 
   /**

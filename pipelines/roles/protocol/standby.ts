@@ -14,6 +14,11 @@ export interface StandbyParts {
   publicStore: Pick<Store, "head">;
   /** Returns ms of a monotonic clock. */
   monotonic: () => number;
+  /**
+   * Work with which this publisher begins when it becomes the active one, as publishing its keys. It stays inactive
+   * until this has succeeded.
+   */
+  start?: () => Promise<void>;
   /** Name by which this publisher is known as the writer of its generations (publications). */
   writer: string;
   /**
@@ -44,7 +49,10 @@ export class Standby {
     this.#takeoverMs = (parts.takeoverMs ?? TAKEOVER_MS) * (1 + share);
   }
 
-  /** Decides whether this publisher may publish now. Must be called before each publication. */
+  /**
+   * Decides whether this publisher may publish now. Must be called before each publication.
+   * @throws errors of the stores and of `start`; then this publisher is inactive, and the next call tries again
+   */
   async mayPublish(): Promise<boolean> {
     if (this.isActive) {
       if (!(await this.#wasOvertaken())) return true;
@@ -56,9 +64,11 @@ export class Standby {
     if (this.#lastCheckpoint === null || this.#lastCheckpoint.etag !== etag)
       this.#lastCheckpoint = { etag, since: now };
     // If nothing was ever published, all publishers may try, and one of them creates the first generation.
-    this.isActive = etag === null || now - this.#lastCheckpoint.since >= this.#takeoverMs;
-    if (this.isActive) this.#newestGeneration = await highestGeneration(this.parts.privateStore, -1);
-    return this.isActive;
+    if (etag !== null && now - this.#lastCheckpoint.since < this.#takeoverMs) return false;
+    this.#newestGeneration = await highestGeneration(this.parts.privateStore, -1);
+    await this.parts.start?.();
+    this.isActive = true;
+    return true;
   }
 
   async #wasOvertaken(): Promise<boolean> {

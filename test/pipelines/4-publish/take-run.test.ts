@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "../../../infra/clock.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { DueDays } from "../../../pipelines/4-publish/due.ts";
 import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
@@ -249,6 +250,38 @@ describe("a grader that was paused", () => {
     await write(runAt(11, 50, "F"));
     expect(await takeNew()).toMatchObject([{ taken: true, cards: 1, stale: 0 }]);
     expect((await grades()).map((leaf) => leaf.card.band)).toEqual(["A", "F"]);
+  });
+
+  it("and whose clock is ahead of the publisher's is refused, and later runs of the right time are not stale", async () => {
+    let chainAt = at(12);
+    const clock = { ...systemClock, now: () => world.clock.now() };
+    const chainTime = async () => ({ newest: new Date(chainAt), fixedBlockTime: true });
+    const real = world.publisher({ clock, chainTime });
+    const take = (now: string, position: number, band: "F" | "UNRATED") =>
+      real.takeRun({ header: header(now, position), lines: [line("a", now, [band], now)] });
+    world.clock.set(at(12));
+    const nextYear = "2027-11-01T12:00:00.000Z";
+    await take(at(12), 50, "F");
+    expect(await take(nextYear, 51, "UNRATED")).toMatchObject({
+      taken: false,
+      reason: expect.stringContaining("ahead"),
+    });
+    // Clocks of two machines may differ by 30 s.
+    expect(await take(`${START}T12:00:30.000Z`, 52, "F")).toMatchObject({ taken: true });
+    world.clock.set(at(13));
+    chainAt = at(13);
+    expect(await take(at(13), 53, "UNRATED")).toMatchObject({ taken: true, cards: 1, stale: 0 });
+    expect(headlineOf(real.fold.caps.get(capOf("a"))!)?.band).toBe("UNRATED");
+  });
+
+  it("is not refused for its time by a publisher whose own clock is behind: that one publishes nothing", async () => {
+    const clock = { ...systemClock, now: () => world.clock.now() };
+    const chainTime = async () => ({ newest: new Date(at(12)), fixedBlockTime: true });
+    const real = world.publisher({ clock, chainTime });
+    world.clock.set(at(10));
+    await expect(real.takeRun(runAt(12, 50, "F"))).rejects.toThrow("ahead of our clock");
+    world.clock.set(at(12));
+    expect(await real.takeRun(runAt(12, 50, "F"))).toMatchObject({ taken: true, cards: 1 });
   });
 
   it("of another log, or of other partitions: refused, and compared only where it speaks", async () => {

@@ -108,4 +108,14 @@ describe("late rows of a closed day, in the partitions of two owners", () => {
     const closes = ofKind(leaves, "evidence").map(({ day, freeze }) => `${day}/${freeze}`);
     expect([...new Set(closes)]).toEqual(["2026-10-05/0", "2026-10-05/1", "2026-10-05/2", "2026-10-06/0"]);
   });
+
+  test("a day is closed by the publisher's clock, though those of all owners are ahead", async () => {
+    await append(...[0, 1, 2, 3].map((partition) => probe(partition, "2026-10-05T08:00:00.000Z")));
+    clock.set("2026-10-05T12:00:00.000Z");
+    const ahead = new Date("2026-10-09T12:00:00.000Z");
+    for (const owner of [slow, fast]) await owner.makeEvidence(ahead);
+    expect((await publish()).days).toEqual([]);
+    clock.set("2026-10-06T06:05:00.000Z");
+    expect((await publish()).days).toEqual(["2026-10-05"]);
+  });
 });

@@ -3,15 +3,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { FixedClock } from "../../../infra/clock.ts";
+import { FixedClock, systemClock } from "../../../infra/clock.ts";
+import type { Jwks } from "../../../infra/keys/jwk.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
 import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
-import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
+import { createPublisher, type Publisher, type PublisherOptions } from "../../../pipelines/4-publish/publisher.ts";
 import { OvertakenByOwner, PartitionObjects } from "../../../pipelines/roles/protocol/partition-objects.ts";
 import { Standby } from "../../../pipelines/roles/protocol/standby.ts";
-import { JWKS, ORIGIN, SIGNERS } from "../4-publish/world.ts";
+import { JWKS, ORIGIN, rotated, SIGNERS } from "../4-publish/world.ts";
 import { logger } from "./deployment.ts";
 import { PARTITIONS } from "./records.ts";
 
@@ -81,7 +82,11 @@ describe("publishers that wait", () => {
   });
   afterEach(() => publicStore.close());
 
-  function one(writer: string): { publisher: Publisher; standby: Standby } {
+  function one(
+    writer: string,
+    more: Partial<PublisherOptions> = {},
+    jwks: Jwks | null = null,
+  ): { publisher: Publisher; standby: Standby } {
     const common = {
       signers: SIGNERS,
       clock,
@@ -91,9 +96,13 @@ describe("publishers that wait", () => {
       metrics: createMetrics(),
     };
     const stores = { privateStore: store, publicStore };
+    const publisher = createPublisher({ ...common, ...stores, writer, ...more });
+    const start = async () => {
+      if (jwks) await publisher.publishKeys(jwks);
+    };
     return {
-      publisher: createPublisher({ ...common, ...stores, writer }),
-      standby: new Standby({ ...stores, monotonic: () => now, writer, takeoverMs: PATIENCE }),
+      publisher,
+      standby: new Standby({ ...stores, monotonic: () => now, writer, takeoverMs: PATIENCE, start }),
     };
   }
   const leaf = (day: string) =>
@@ -113,6 +122,30 @@ describe("publishers that wait", () => {
       later(PATIENCE);
       await a.publisher.refreshCheckpoint();
     }
+  });
+
+  test("one whose start fails stays inactive and starts again at its next turn, at first and after a rotation", async () => {
+    let chainBehindMs = 60_000;
+    const machine = {
+      clock: { ...systemClock, now: () => clock.now() },
+      chainTime: async () => ({ newest: new Date(clock.now().getTime() - chainBehindMs), fixedBlockTime: true }),
+    };
+    const a = one("a", machine, JWKS);
+    await expect(a.standby.mayPublish()).rejects.toThrow("behind our clock");
+    expect(a.standby.isActive).toBe(false);
+    chainBehindMs = 0;
+    expect(await a.standby.mayPublish()).toBe(true);
+    expect(a.publisher.fold.keys).toMatchObject({ n: 0, leaf: 0 });
+    const b = one("b", machine, rotated(clock.now().toISOString()));
+    expect(await b.standby.mayPublish()).toBe(false);
+    later(2 * PATIENCE + 1);
+    chainBehindMs = 60_000;
+    await expect(b.standby.mayPublish()).rejects.toThrow("behind our clock");
+    expect(b.standby.isActive).toBe(false);
+    chainBehindMs = 0;
+    expect(await b.standby.mayPublish()).toBe(true);
+    expect(b.publisher.fold.keys).toMatchObject({ n: 1 });
+    expect(await b.standby.mayPublish()).toBe(true);
   });
 
   test("one takes over when the checkpoint stands still; a paused one steps back when it sees the other's generation", async () => {

@@ -9,11 +9,14 @@ const plan: DayPlan = { v: 1, day: DAY, salt_hash: "ab".repeat(32), covered_root
 /** Parts of which only the plan, what is published and the clock are asked. */
 function parts(schedules: Map<string, { salt_hash: string; salt: null }>, onSleep: (n: number) => void) {
   let sleeps = 0;
+  let at = new Date(`${DAY}T23:59:40.000Z`).getTime();
   const made = {
     pipeline: { ingest: async () => undefined, getOrDrawPlan: async () => plan },
     followed: { current: async () => ({ schedules }) },
     clock: {
-      sleep: async (_ms: number, signal?: AbortSignal) => {
+      now: () => new Date(at),
+      sleep: async (ms: number, signal?: AbortSignal) => {
+        at += ms;
         onSleep(++sleeps);
         signal?.throwIfAborted();
       },
@@ -38,6 +41,15 @@ test("a stop ends the waiting", async () => {
   const stop = new AbortController();
   const { parts: given } = parts(new Map(), (n) => void (n === 3 && stop.abort(new Error("stopped"))));
   await expect(waitForCommittedPlan(given, DAY, stop.signal)).rejects.toThrow("stopped");
+});
+
+test("the end of a day ends the waiting for its plan, since nobody commits to a plan of the past", async () => {
+  const { parts: given, slept } = parts(new Map(), (n) => {
+    if (n > 10) throw new Error("still waiting");
+  });
+  const waiting = waitForCommittedPlan(given, DAY, new AbortController().signal);
+  await expect(waiting).rejects.toThrow(`${DAY} ended before the commitment to its plan was published`);
+  expect(slept()).toBe(4);
 });
 
 test("one of several observers grades and publishes nothing", () => {

@@ -2,11 +2,17 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { systemClock } from "../../../infra/clock.ts";
+import { FixedClock, systemClock } from "../../../infra/clock.ts";
 import { ConfigError, loadConfig } from "../../../infra/config.ts";
 import { whyNotBindable } from "../../../infra/egress/address.ts";
-import { makeKeys } from "../../../pipelines/roles/data-folder.ts";
-import { openParts } from "../../../pipelines/roles/parts.ts";
+import { loadKeys, rotateKey } from "../../../infra/keys/keys.ts";
+import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import { originOf } from "../../../infra/tree/checkpoint.ts";
+import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
+import { FollowedRecord } from "../../../pipelines/4-publish/followed.ts";
+import { checkpointKeys, publishCheckpoint } from "../../../pipelines/4-publish/tree-head.ts";
+import { foldersOf, makeKeys } from "../../../pipelines/roles/data-folder.ts";
+import { openParts, trustReader } from "../../../pipelines/roles/parts.ts";
 
 let dir: string;
 beforeAll(async () => {
@@ -51,4 +57,20 @@ describe("the addresses that calls leave from", () => {
       await parts.close();
     }
   });
+});
+
+test("who follows the record trusts a log's key of a rotation since its start, also once the old one has retired", async () => {
+  const config = loadConfig(undefined, { TOUCHSTONE_DATA_DIR: join(dir, "rotated") });
+  const clock = new FixedClock("2026-01-01T00:00:00.000Z");
+  makeKeys(config.data_dir, clock.now());
+  const store = await openDirectoryStore(join(dir, "rotated", "public"));
+  const followed = new FollowedRecord(store, trustReader(config, clock));
+  const { keys } = foldersOf(config.data_dir);
+  rotateKey(keys, "log", new Date("2026-01-02T00:00:00.000Z"), new Date("2026-02-01T00:00:00.000Z"));
+  clock.set("2026-02-02T00:00:00.000Z");
+  const origin = originOf(config.base_url);
+  const signers = checkpointKeys(origin, loadKeys(keys));
+  await publishCheckpoint(store, { origin, size: 0, root: EMPTY_ROOT }, signers, clock.now(), { refresh: true });
+  expect((await followed.current()).size).toBe(0);
+  await store.close();
 });

@@ -15,7 +15,7 @@ import { Refusals, readRefusalsAfter, writeRefusal } from "../../../pipelines/ro
 import { boundTo } from "../../helpers/bound.ts";
 import { later } from "../2-ingest/records.ts";
 import { Deployment } from "./deployment.ts";
-import { capOf, dayOf, PARTITIONS, SELLERS } from "./records.ts";
+import { capOf, corrected, dayOf, PARTITIONS, SELLERS } from "./records.ts";
 
 /** An owner whose run the publisher does not take hears of it on its next turn, and says everything anew. */
 const START = "2026-10-05T00:00:00.000Z";
@@ -100,6 +100,55 @@ test("a run that cannot be read is said anew as well, and told about once", asyn
   expect(await graded()).toEqual(EVERYBODY);
   pass(1_000);
   expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+});
+
+test("an endpoint that is due by its day is in one run of the day, though the publisher takes none", async () => {
+  const publishing = at.publishing();
+  const owner = await at.owner(ALL);
+  await owner.grade(now());
+  await publishing.takeRuns();
+  pass(7 * 86_400_000);
+  expect(await owner.grade(now())).toMatchObject({ lines: EVERYBODY.length, run: 1 });
+  for (let turn = 0; turn < 3; turn++) {
+    pass(10_000);
+    expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+  }
+  // On the next day the endpoint is graded once more, and all is published once the publisher is back.
+  pass(3_600_000);
+  expect(await owner.grade(now())).toMatchObject({ lines: EVERYBODY.length, run: 2 });
+  pass(10_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+  expect(await publishing.takeRuns()).toMatchObject({ runs: 2 });
+  pass(10_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+});
+
+test("a correction that waits for the publisher is written again after ten minutes, or after a refusal", async () => {
+  const publishing = at.publishing();
+  const owner = await at.owner(ALL);
+  await owner.grade(now());
+  await publishing.takeRuns();
+  pass(1_000);
+  await log.append([corrected(SELLERS[0]!.name, now().toISOString())]);
+  pass(1_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: 1, run: 1 });
+  pass(10_000);
+  expect(await owner.grade(now())).toMatchObject({ caps: 0, run: null });
+  pass(600_000);
+  expect(await owner.grade(now())).toMatchObject({ run: 2 });
+  pass(10_000);
+  expect(await owner.grade(now())).toMatchObject({ run: null });
+  for (const run of [1, 2]) {
+    const { etag } = (await at.privateStore.get(runKey(run)))!;
+    await at.privateStore.swap(runKey(run), Buffer.from("no run"), etag);
+  }
+  await publishing.takeRuns();
+  const corrections = async () => (await at.leaves()).filter(({ kind }) => kind === "correction").length;
+  expect(await corrections()).toBe(0);
+  pass(10_000);
+  expect(await owner.grade(now())).toMatchObject({ run: 3 });
+  await publishing.takeRuns();
+  expect(await corrections()).toBe(1);
 });
 
 test("what is refused again and again is graded anew more and more rarely, and others' refusals are others'", async () => {
