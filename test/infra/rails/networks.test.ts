@@ -6,6 +6,7 @@ import { loadConfig } from "../../../infra/config.ts";
 import { checkNetwork, createNetworkGuard, requireNetworks } from "../../../infra/rails/network-checks.ts";
 import { configuredNetworks, createRails, type Network, paidNetworks, railOn } from "../../../infra/rails/networks.ts";
 import type { PayableEntry, Rail } from "../../../infra/rails/rails.ts";
+import { createReader } from "../../../infra/rails/rpc.ts";
 import { requireLocalChain } from "../../../infra/rails/wallets.ts";
 import { redact } from "../../../infra/secrets.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../../helpers/funded-chain.ts";
@@ -223,6 +224,29 @@ describe("over a chain", () => {
     const back = { from: wallet.address, to: PAYEE, sinceBlock, network: "eip155:8453", asset: BASE };
     expect((await over([chain.rpcUrl, chain.rpcUrl], 2).transfers(back)).value).toHaveLength(1);
     await expect(both.transfers(back)).rejects.toMatchObject({ name: "ChainDown" });
+  });
+
+  test.each<[string, unknown, Record<string, unknown>]>([
+    ["null of a call", null, { eth_call: null }],
+    ["nothing of a call, as of a token that it has not synced", "0x", { eth_call: "0x" }],
+    ["a word that is too short", "0x01", { eth_call: "0x01" }],
+    ["null of logs", null, { eth_getLogs: null }],
+  ])("%s: one node's own trouble", async (_, result, answers) => {
+    const bad = await through(chain.rpcUrl, answers);
+    const over = (rpcUrls: string[], agree: number): Rail => railOn([{ ...base, rpcUrls, agree, confirmations: 1 }]);
+    const query = { from: OTHER, to: PAYEE, sinceBlock: 0, network: "eip155:8453", asset: BASE };
+    const reads = [(rail: Rail) => rail.balance(OTHER), (rail: Rail) => rail.transfers(query)];
+    const read = reads["eth_call" in answers ? 0 : 1]!;
+    const { value } = await read(over([chain.rpcUrl], 1));
+    expect((await read(over([bad.url, chain.rpcUrl], 1))).value).toEqual(value);
+    expect((await read(over([chain.rpcUrl, chain.rpcUrl, bad.url], 2))).value).toEqual(value);
+    await expect(read(over([bad.url], 1))).rejects.toMatchObject({ name: "ChainDown" });
+    if (result === null) {
+      const reader = createReader([bad.url, chain.rpcUrl]);
+      expect(await reader.getLogs({ address: OTHER })).toEqual([]);
+      expect((await reader.call({ to: BASE, data: "0x313ce567" })).data).toMatch(/6$/);
+    }
+    bad.server.close();
   });
 
   test("the head that two nodes agree on is the older one: nothing is called over too soon", async () => {
