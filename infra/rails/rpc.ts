@@ -142,16 +142,19 @@ const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | 
 const EXECUTION_REVERTED = 3;
 
 /**
- * Returns the revert that an error holds, or null. viem also reports a node's internal error as a revert, so there
- * has to be revert data, the code of a revert, or the word "revert".
+ * Reports whether a call reverted. viem also reports a node's internal error as a revert, so there has to be revert
+ * data, the code of a revert, or the word "revert" in the node's own answer.
  */
-export function revertIn(error: unknown): ContractFunctionRevertedError | null {
-  if (!(error instanceof BaseError)) return null;
-  const revertError = findCause(error, ContractFunctionRevertedError);
+export function isRevert(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false;
   const answer = findCause(error, RpcRequestError);
-  const isRevert = revertError?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
-  return isRevert ? revertError : null;
+  const { raw } = findCause(error, ContractFunctionRevertedError) ?? {};
+  return Boolean(raw) || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
 }
+
+/** Returns the revert that an error holds, or null. See `isRevert`. */
+export const revertIn = (error: unknown): ContractFunctionRevertedError | null =>
+  isRevert(error) ? findCause(error as BaseError, ContractFunctionRevertedError) : null;
 
 /** Reports whether an error is about the transport to the chain and not about the request. */
 export function isTransportError(error: unknown): error is BaseError {
@@ -201,6 +204,19 @@ function isRefusal(error: unknown): boolean {
   if (answer) return !RATE_LIMIT_CODES.includes(answer.code);
   const status = findCause(error, HttpRequestError)?.status;
   return status === 400 || status === 413 || findCause(error, ResponseBodyTooLargeError) !== null;
+}
+
+/** Codes of JSON-RPC that are about the node and not about the request: a rate limit (EIP-1474), an internal error. */
+const NODE_TROUBLE_CODES = [...RATE_LIMIT_CODES, -32005, -32603];
+
+/** Reports whether a node answered that it has no such block or tag, and not that it is busy or broken. */
+export function isBlockRefused(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false;
+  if (findCause(error, BlockNotFoundError)) return true;
+  const answer = findCause(error, RpcRequestError);
+  if (!answer || NODE_TROUBLE_CODES.includes(answer.code)) return false;
+  // -32000 is any error of the server, a limit too: only its words tell.
+  return answer.code !== -32000 || /block|tag/i.test(answer.details);
 }
 
 /** Reads logs of a range of blocks. @throws RangeRefused when a smaller range may be answered; ChainDown otherwise */

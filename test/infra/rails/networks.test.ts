@@ -106,16 +106,20 @@ test("a rail without a node says of every question that the chain is down", asyn
     await expect(ask()).rejects.toMatchObject({ name: "ChainDown" });
 });
 
-/** A node in between that answers some methods in its own way: a lagging one, a lying one. */
-async function through(rpcUrl: string, answers: Record<string, unknown>): Promise<{ url: string; server: Server }> {
+/** A node in between that answers some methods in its own way, or with an error: a lagging one, a lying one, a busy one. */
+async function through(
+  rpcUrl: string,
+  answers: Record<string, unknown>,
+  errors: Record<string, unknown> = {},
+): Promise<{ url: string; server: Server }> {
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const asked = JSON.parse(Buffer.concat(chunks).toString()) as { id: number; method: string };
     const headers = { "content-type": "application/json" };
-    if (asked.method in answers) {
-      const result = answers[asked.method];
-      return void response.writeHead(200, headers).end(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result }));
+    if (asked.method in answers || asked.method in errors) {
+      const [result, error] = [answers[asked.method], errors[asked.method]];
+      return void response.writeHead(200, headers).end(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result, error }));
     }
     const answer = await fetch(rpcUrl, { method: "POST", body: JSON.stringify(asked), headers });
     response.writeHead(200, headers).end(await answer.text());
@@ -192,6 +196,34 @@ describe("over a chain", () => {
     const rail = railOn([dead], createNetworkGuard([dead]));
     const wallet = { address: OTHER, privateKey: `0x${"1".repeat(64)}` };
     await expect(rail.sign(entry("eip155:8453", BASE, 5n), wallet, {})).rejects.toMatchObject({ name: "ChainDown" });
+  });
+
+  const LIMITED = { code: -32005, message: "Request exceeds defined limit" };
+  const INTERNAL = { code: -32603, message: "Internal error" };
+  test.each<[string, Record<string, unknown>, Record<string, unknown>, RegExp]>([
+    ["a limit on blocks", {}, { eth_getBlockByNumber: LIMITED }, / confirmations$/],
+    ["another limit on them", {}, { eth_getBlockByNumber: { code: -32000, message: "too busy" } }, / confirmations$/],
+    ["an internal error for each call", {}, { eth_call: INTERNAL }, /^token /],
+    ["a limit on calls", {}, { eth_call: LIMITED }, /^token /],
+    ["null for code", { eth_getCode: null }, {}, /^token /],
+    ["null for calls", { eth_call: null }, {}, /^token /],
+  ])("a node with %s is no mismatch: it is said, and nothing is signed", async (_, answers, errors, name) => {
+    const busy = await through(chain.rpcUrl, answers, errors);
+    const network = { ...base, rpcUrls: [busy.url] };
+    const found = { standing: "warn", name: expect.stringMatching(name) };
+    expect(await requireNetworks([network])).toEqual([expect.objectContaining(found)]);
+    await expect(createNetworkGuard([network])(base.id)).rejects.toMatchObject({ name: "ChainDown" });
+    busy.server.close();
+  });
+
+  test.each([
+    ["no such block", { eth_getBlockByNumber: null }, {}],
+    ["an unknown tag", {}, { eth_getBlockByNumber: { code: -32602, message: "invalid argument 0: hex string" } }],
+    ["no final block", {}, { eth_getBlockByNumber: { code: -32000, message: "finalized block not found" } }],
+  ])("a node that answers the tag of finality with %s does not know it", async (_, answers, errors) => {
+    const node = await through(chain.rpcUrl, answers, errors);
+    await expect(requireNetworks([{ ...base, rpcUrls: [node.url] }])).rejects.toMatchObject({ name: "network" });
+    node.server.close();
   });
 
   test("two nodes have to agree: what one alone tells of is neither settled nor missing", async () => {
