@@ -90,6 +90,9 @@ function networkFromEntry(entry: Config["networks"][number], setting: string): N
     if (!domain) throw new ConfigError([`${setting}.assets.${n}: name and version of its signing domain are missing`]);
     return { ...asset, ...domain, address };
   });
+  const addresses = assets.map(({ address }) => address);
+  const duplicate = addresses.find((address, n) => addresses.indexOf(address) !== n);
+  if (duplicate) throw new ConfigError([`${setting}.assets: ${duplicate} is named twice`]);
   return {
     ...{ id, rpcUrls: rpc_urls, agree, confirmations: entry.confirmations ?? defaultConfirmations(id) },
     gasCeiling: weiOf(entry.gas_ceiling_gwei),

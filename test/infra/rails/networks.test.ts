@@ -40,7 +40,7 @@ describe("settings", () => {
     expect(() => paidNetworks(none)).toThrow("TOUCHSTONE_CHAIN_RPC_URL");
   });
 
-  test.each([
+  test.each<[string, unknown, string]>([
     ["a chain whose USDC nobody knows", [{ id: "eip155:999999", rpc_urls: [NOBODY] }], "networks.0.assets"],
     [
       "two addresses of one host that are to agree",
@@ -52,6 +52,17 @@ describe("settings", () => {
         },
       ],
       "networks.0.rpc_urls: 0 and 2 are of one host, a.example",
+    ],
+    [
+      "one token twice",
+      [
+        {
+          id: "eip155:8453",
+          rpc_urls: [NOBODY],
+          assets: [BASE, BASE.toUpperCase().replace("X", "x")].map((address) => ({ address })),
+        },
+      ],
+      `networks.0.assets: ${BASE} is named twice`,
     ],
     ["more nodes to agree than there are", [{ id: "eip155:8453", rpc_urls: [NOBODY], agree: 2 }], "networks.0.agree"],
     ["one network twice", [1, 2].map(() => ({ id: "eip155:8453", rpc_urls: [NOBODY] })), "named twice"],
