@@ -53,6 +53,11 @@ describe("settings", () => {
       ],
       "networks.0.rpc_urls: 0 and 2 are of one host, a.example",
     ],
+    ...["https://a.example:8443/k2", "https://a.example./k2"].map((second): [string, unknown, string] => [
+      `one host as ${second}`,
+      [{ id: "eip155:8453", rpc_urls: ["https://a.example/k1", second], agree: 2 }],
+      "networks.0.rpc_urls: 0 and 1 are of one host, a.example",
+    ]),
     [
       "one token twice",
       [
