@@ -219,9 +219,12 @@ export const quorum = {
     if (!agreed) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
     return agreed.answer;
   },
-  /** Returns the newest block that `agree` nodes have. @throws ChainDown */
-  async head({ nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">): Promise<Block> {
-    const heads = await askNodes(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
+  /** Returns the newest block that `agree` nodes have, or have with a tag of finality. @throws ChainDown */
+  async head(
+    { nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">,
+    tag: "latest" | "safe" | "finalized" = "latest",
+  ): Promise<Block> {
+    const heads = await askNodes(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, tag));
     return blockReachedBy(agree, heads);
   },
 };
