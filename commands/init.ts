@@ -4,8 +4,7 @@ import { KNOWN_CATALOGUES } from "../infra/catalogues.ts";
 import { ConfigError, problemsIn, Settings, settingsFile } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import { createPrivate, replacePrivate } from "../infra/keys/files.ts";
-import { paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
-import { parseUrl } from "../infra/url.ts";
+import { nodeHostOf, paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { canAsk, openDialogue, print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
@@ -65,14 +64,12 @@ const OPTION_OF_SETTING: readonly [RegExp, keyof Answers][] = [
   [/^sell/, "sell"],
 ];
 
-const hostOf = (url: string): string => parseUrl(url)?.host ?? url;
-
 /**
  * Returns the settings for these answers. If there are several nodes, all on different hosts, two of them must agree.
  * A name without a scheme gets https.
  */
 export function settingsOf({ name = "", network = "", rpc = [], control = [], catalogue = [], sell = false }: Answers) {
-  const agree = new Set(rpc.map(hostOf)).size === rpc.length && rpc.length > 1 ? 2 : 1;
+  const agree = new Set(rpc.map(nodeHostOf)).size === rpc.length && rpc.length > 1 ? 2 : 1;
   return {
     base_url: name.includes("://") ? name : `https://${name}`,
     networks: [{ id: network, rpc_urls: rpc, agree }],

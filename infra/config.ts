@@ -535,12 +535,26 @@ function parseSetting(text: string): unknown {
   }
 }
 
-/** Reports whether a setting is text even when its value looks like a number, as for money and passwords. */
-const isText = (path: string[]): boolean =>
-  path[0] === "spend" ||
-  /^(?:low_water|least_price|open|open_per_(?:buyer|network)|loss_per_(?:seller_)?day|username|password|(?:private|public|orders)_key(?:_id)?)$/.test(
-    path[1] ?? "",
-  );
+/** Returns the schema of a setting, without its default. */
+function schemaAt(path: readonly string[]): z.core.$ZodType {
+  let schema: z.core.$ZodType = Settings;
+  for (const key of path) schema = withoutDefault((schema as z.ZodObject).shape[key]!);
+  return schema;
+}
+
+const withoutDefault = (schema: z.core.$ZodType): z.core.$ZodType =>
+  schema instanceof z.ZodDefault || schema instanceof z.ZodPrefault ? withoutDefault(schema.unwrap()) : schema;
+
+/**
+ * Parses a variable by the type of its setting. Text is taken as it is, even if it looks like a number, as a revision
+ * or money may; `null` is null where the setting may be null.
+ */
+function parseVariable(path: readonly string[], text: string): unknown {
+  const schema = schemaAt(path);
+  const isNullable = schema instanceof z.ZodNullable;
+  const { type } = (isNullable ? withoutDefault(schema.unwrap()) : schema)._zod.def;
+  return type === "string" && !(isNullable && text === "null") ? text : parseSetting(text);
+}
 
 /** Applies environment variables to the settings. @returns the paths that were set */
 function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.ProcessEnv, problems: string[]): string[][] {
@@ -552,7 +566,7 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
       problems.push(`${name} (environment): there is no such setting`);
       continue;
     }
-    const value = isText(path) ? text : parseSetting(text);
+    const value = parseVariable(path, text);
     if (path.length === 1) settings[path[0]!] = value;
     else settings[path[0]!] = { ...(settings[path[0]!] as object | undefined), [path[1]!]: value };
     environmentPaths.push(path);

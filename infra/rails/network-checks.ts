@@ -1,10 +1,10 @@
-import { type Address, domainSeparator, type Hex, parseAbi } from "viem";
+import { type Address, BaseError, ContractFunctionZeroDataError, domainSeparator, type Hex, parseAbi } from "viem";
 import { Failure } from "../errors.ts";
 import { broken, type Finding, ok, warn } from "../finding.ts";
 import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
 import { nodeFault } from "./node-fault.ts";
-import { ChainDown, createReader, type Reader, revertIn, SHORT_RETRIES } from "./rpc.ts";
+import { ChainDown, createReader, isBlockRefused, isRevert, type Reader, SHORT_RETRIES } from "./rpc.ts";
 import { errorText } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
@@ -55,14 +55,18 @@ async function checkBlockGap(readers: readonly Reader[], id: string): Promise<Fi
   }
 }
 
+/** End of the name of a finding about the block tag for finality. */
+const CONFIRMATIONS = " confirmations";
+
 /** Checks that a node knows the block tag that the settings use for finality. */
 async function checkFinalityTag(reader: Reader, { id, confirmations }: Network): Promise<Finding[]> {
   if (typeof confirmations === "number") return [];
-  const name = `network ${id} confirmations`;
+  const name = `network ${id}${CONFIRMATIONS}`;
   try {
     const { number } = await reader.getBlock({ blockTag: confirmations });
     return [ok(name, `block ${number} is ${confirmations}`)];
   } catch (error) {
+    if (!isBlockRefused(error)) return [unreachableFinding(name, error)];
     const says = `the settings go by the tag ${confirmations}, and the node does not: ${errorText(error)}`;
     return [broken(name, says, "set confirmations to a number of blocks")];
   }
@@ -76,8 +80,9 @@ async function callView(reader: Reader, address: Address, functionName: TokenVie
     return await reader.readContract({ address, abi: TOKEN_ABI, functionName });
   } catch (error) {
     // A missing function reverts or returns no data.
-    const isMissingFunction = revertIn(error) !== null || /returned no data|zero data|revert/i.test(String(error));
-    if (isMissingFunction) return undefined;
+    const hasNoData =
+      error instanceof BaseError && error.walk((cause) => cause instanceof ContractFunctionZeroDataError) !== null;
+    if (hasNoData || isRevert(error)) return undefined;
     throw error;
   }
 }
@@ -177,8 +182,8 @@ export async function requireNetworks(networks: readonly Network[]): Promise<Fin
 
 /**
  * Returns a function to call before each signature. It checks the network once, at the first call at which enough
- * nodes answer; until then it throws ChainDown, so nothing is signed on an unchecked network. It throws Failure
- * `network` when the chain contradicts the settings.
+ * nodes answer, and one of them answers about the tokens and the block tag; until then it throws ChainDown, so nothing
+ * is signed on an unchecked network. It throws Failure `network` when the chain contradicts the settings.
  */
 export function createNetworkGuard(networks: readonly Network[]): (id: string) => Promise<void> {
   const confirmed = new Set<string>();
@@ -188,8 +193,8 @@ export function createNetworkGuard(networks: readonly Network[]): (id: string) =
     if (!network) throw new TypeError(`no network ${id}`);
     const warnings = await requireNetworks([network]);
     const answeringNodes = network.rpcUrls.length - warnings.filter(({ name }) => NODE_FINDING.test(name)).length;
-    const tokenWarning = warnings.find(({ name }) => name.startsWith("token "));
-    if (answeringNodes < network.agree || tokenWarning)
+    const isUnchecked = warnings.some(({ name }) => name.startsWith("token ") || name.endsWith(CONFIRMATIONS));
+    if (answeringNodes < network.agree || isUnchecked)
       throw new ChainDown(`not looked at yet: ${formatFindings(warnings)}`);
     confirmed.add(id);
   };

@@ -1,5 +1,6 @@
 import { isAddress } from "viem";
 import { type Config, ConfigError, GAS_CEILING_GWEI } from "../config.ts";
+import { parseUrl } from "../url.ts";
 import { knownUsdc, type SigningDomain, signingDomain } from "./charge.ts";
 import { createEvmRail } from "./evm.ts";
 import { type AssetRef, decimalsOf, type Rail } from "./rails.ts";
@@ -65,12 +66,15 @@ function usdcOf(id: string, setting: string): Token {
 
 const weiOf = (gwei: number): bigint => BigInt(Math.round(gwei * 1e9));
 
+/** Returns the host of a node's address: its name alone, since another port or a final dot is no other operator. */
+export const nodeHostOf = (url: string): string => (parseUrl(url)?.hostname ?? url).replace(/\.$/, "");
+
 /**
  * Refuses two nodes on one host: they have one operator, so their agreement proves nothing. Two hosts of one operator
  * cannot be detected. @throws ConfigError naming the two
  */
 function requireDifferentHosts(rpcUrls: readonly string[], setting: string): void {
-  const hosts = rpcUrls.map((url) => new URL(url).host);
+  const hosts = rpcUrls.map(nodeHostOf);
   const duplicateIndex = hosts.findIndex((host, n) => hosts.indexOf(host) !== n);
   if (duplicateIndex < 0) return;
   const problem = `${setting}.rpc_urls: ${hosts.indexOf(hosts[duplicateIndex]!)} and ${duplicateIndex} are of one host, ${hosts[duplicateIndex]}`;
@@ -90,6 +94,9 @@ function networkFromEntry(entry: Config["networks"][number], setting: string): N
     if (!domain) throw new ConfigError([`${setting}.assets.${n}: name and version of its signing domain are missing`]);
     return { ...asset, ...domain, address };
   });
+  const addresses = assets.map(({ address }) => address);
+  const duplicate = addresses.find((address, n) => addresses.indexOf(address) !== n);
+  if (duplicate) throw new ConfigError([`${setting}.assets: ${duplicate} is named twice`]);
   return {
     ...{ id, rpcUrls: rpc_urls, agree, confirmations: entry.confirmations ?? defaultConfirmations(id) },
     gasCeiling: weiOf(entry.gas_ceiling_gwei),

@@ -1,20 +1,24 @@
 import { systemClock } from "../clock.ts";
 import type { AsOf, Block } from "./rails.ts";
-import { ChainDown, Cooldowns } from "./rpc.ts";
+import { ChainDown, Cooldowns, RangeRefused } from "./rpc.ts";
 import { type BlockTransfer, blockAt, finalAt, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 type NodeRead<T> = (node: TokenAtNode) => Promise<T>;
 
 const nodeCooldowns = new Cooldowns<TokenAtNode>();
 
-/** Reports whether an error means that one node did not answer, so that another node may be asked instead. */
-const isDown = (error: unknown): error is ChainDown => error instanceof ChainDown;
+/** Returns the failure of one node. An error that is none of ours comes from an answer that could not be read. */
+function failureOf(error: unknown): ChainDown | RangeRefused {
+  if (error instanceof ChainDown || error instanceof RangeRefused) return error;
+  const why = error instanceof Error ? error.message.split("\n", 1)[0] : String(error);
+  return new ChainDown(`a node gives no usable answer: ${why}`, { cause: error });
+}
 
 /**
  * Asks nodes the same question and returns their answers. Each node answers the whole question, since parts from two
- * nodes may belong to different blocks. A node that does not answer is skipped.
+ * nodes may belong to different blocks. A node that fails, in whatever way, is skipped.
  * @param maxAnswers number of answers after which to stop, asking one node at a time; null asks all nodes at once
- * @throws ChainDown when fewer than `minAnswers` nodes answered
+ * @throws ChainDown when fewer than `minAnswers` nodes answered; RangeRefused when one of the others refused the range
  */
 async function askNodes<T>(
   nodes: readonly TokenAtNode[],
@@ -23,19 +27,21 @@ async function askNodes<T>(
   ask: NodeRead<T>,
 ): Promise<T[]> {
   const answers: T[] = [];
-  const failed: ChainDown[] = [];
+  const failed: (ChainDown | RangeRefused)[] = [];
   const askNode = async (node: TokenAtNode) => {
     try {
       answers.push(await ask(node));
     } catch (error) {
-      if (!isDown(error)) throw error;
-      nodeCooldowns.markFailed(node);
-      failed.push(error);
+      const failure = failureOf(error);
+      if (failure instanceof ChainDown) nodeCooldowns.markFailed(node);
+      failed.push(failure);
     }
   };
   if (maxAnswers === null) await Promise.all(nodes.map(askNode));
   else for (const node of nodeCooldowns.inOrder(nodes)) if (answers.length < maxAnswers) await askNode(node);
   if (answers.length >= minAnswers) return answers;
+  const refused = failed.find((one) => one instanceof RangeRefused);
+  if (refused) throw refused;
   const why = failed[0]?.message ?? "no node was asked";
   if (minAnswers === 1) throw failed[0] ?? new ChainDown(why);
   throw new ChainDown(`${answers.length} of ${nodes.length} nodes answered, and ${minAnswers} have to agree: ${why}`);
@@ -161,7 +167,7 @@ async function readAtOneBlock<T>(
       isAtOdds = true;
       failed = new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree on block ${height}`);
     } catch (error) {
-      if (!isDown(error)) throw error;
+      if (!(error instanceof ChainDown)) throw error;
       failed = error;
     }
   }
@@ -213,9 +219,12 @@ export const quorum = {
     if (!agreed) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
     return agreed.answer;
   },
-  /** Returns the newest block that `agree` nodes have. @throws ChainDown */
-  async head({ nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">): Promise<Block> {
-    const heads = await askNodes(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, "latest"));
+  /** Returns the newest block that `agree` nodes have, or have with a tag of finality. @throws ChainDown */
+  async head(
+    { nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">,
+    tag: "latest" | "safe" | "finalized" = "latest",
+  ): Promise<Block> {
+    const heads = await askNodes(nodes, agree, agree === 1 ? 1 : null, (node) => blockAt(node, tag));
     return blockReachedBy(agree, heads);
   },
 };

@@ -1,7 +1,9 @@
 import {
+  AbiDecodingDataSizeTooSmallError,
   BaseError,
   BlockNotFoundError,
   ContractFunctionRevertedError,
+  ContractFunctionZeroDataError,
   createPublicClient,
   HttpRequestError,
   type HttpTransport,
@@ -30,19 +32,28 @@ const DEFAULT_RETRIES: RetryLimits = { retries: 3, timeoutMs: 10_000 };
 export const SHORT_RETRIES: RetryLimits = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
+/** Methods whose result is never null (execution API): a node that answers null did not answer. */
+const METHODS_WITH_RESULT: readonly string[] = ["eth_call", "eth_chainId", "eth_getCode", "eth_getLogs"];
+
 /**
- * Wraps a transport and removes secrets from its errors. A node's address may contain an API key, viem puts the
- * address into every error, and an error's message may be recorded and published.
+ * Wraps a transport: removes secrets from its errors, and throws ChainDown for null where a method has a result. A
+ * node's address may contain an API key, viem puts the address into every error, and an error's message may be
+ * recorded and published.
  */
-function withRedactedErrors(transport: HttpTransport): HttpTransport {
+function withSafeAnswers(transport: HttpTransport): HttpTransport {
   return (options) => {
     const transportInstance = transport(options);
     const request: typeof transportInstance.request = async (...args) => {
+      const { method } = args[0] as { method: string };
+      let result: unknown;
       try {
-        return (await transportInstance.request(...args)) as never;
+        result = await transportInstance.request(...args);
       } catch (error) {
         throw redactError(error);
       }
+      if (METHODS_WITH_RESULT.includes(method) && (result === null || result === undefined))
+        throw new ChainDown(`a node answers ${method} with null`);
+      return result as never;
     };
     return { ...transportInstance, request };
   };
@@ -51,7 +62,7 @@ function withRedactedErrors(transport: HttpTransport): HttpTransport {
 /** Returns an HTTP transport with retries, whose errors do not contain the address. */
 export const quietHttp = (rpcUrl: string, { retries, timeoutMs } = DEFAULT_RETRIES) => {
   addAddressSecrets(rpcUrl, true);
-  return withRedactedErrors(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
+  return withSafeAnswers(http(rpcUrl, { retryCount: retries, retryDelay: RETRY_DELAY_MS, timeout: timeoutMs }));
 };
 
 /**
@@ -105,7 +116,7 @@ function createFallback(transports: readonly HttpTransport[]): HttpTransport {
         try {
           return (await node.request(...args)) as never;
         } catch (error) {
-          if (!isTransportError(error)) throw error;
+          if (!(error instanceof ChainDown) && !isTransportError(error)) throw error;
           cooldowns.markFailed(node);
           lastError = error;
         }
@@ -131,16 +142,19 @@ const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | 
 const EXECUTION_REVERTED = 3;
 
 /**
- * Returns the revert that an error holds, or null. viem also reports a node's internal error as a revert, so there
- * has to be revert data, the code of a revert, or the word "revert".
+ * Reports whether a call reverted. viem also reports a node's internal error as a revert, so there has to be revert
+ * data, the code of a revert, or the word "revert" in the node's own answer.
  */
-export function revertIn(error: unknown): ContractFunctionRevertedError | null {
-  if (!(error instanceof BaseError)) return null;
-  const revertError = findCause(error, ContractFunctionRevertedError);
+export function isRevert(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false;
   const answer = findCause(error, RpcRequestError);
-  const isRevert = revertError?.raw || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
-  return isRevert ? revertError : null;
+  const { raw } = findCause(error, ContractFunctionRevertedError) ?? {};
+  return Boolean(raw) || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
 }
+
+/** Returns the revert that an error holds, or null. See `isRevert`. */
+export const revertIn = (error: unknown): ContractFunctionRevertedError | null =>
+  isRevert(error) ? findCause(error as BaseError, ContractFunctionRevertedError) : null;
 
 /** Reports whether an error is about the transport to the chain and not about the request. */
 export function isTransportError(error: unknown): error is BaseError {
@@ -149,16 +163,28 @@ export function isTransportError(error: unknown): error is BaseError {
   );
 }
 
+/** Errors of a view function's answer that holds no data, or less than the function returns. */
+const ANSWER_ERRORS = [ContractFunctionZeroDataError, AbiDecodingDataSizeTooSmallError];
+
 /**
- * Runs one read and turns transport errors into ChainDown; other errors pass unchanged.
+ * Reports whether a node answered with something that is no answer: null, no data, or a wrong type, over which viem
+ * stumbles with a TypeError.
+ */
+const isUnusableAnswer = (error: unknown): error is Error =>
+  error instanceof TypeError ||
+  (error instanceof BaseError && ANSWER_ERRORS.some((kind) => findCause(error, kind as never)));
+
+/**
+ * Runs one read and turns transport errors and unusable answers into ChainDown; other errors pass unchanged.
  * @param what what is read, for the error message
  */
 export async function chainRead<T>(what: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
-    if (!isTransportError(error)) throw error;
-    throw new ChainDown(`the chain cannot be asked for ${what}: ${error.shortMessage}`, { cause: error });
+    if (!isTransportError(error) && !isUnusableAnswer(error)) throw error;
+    const why = error instanceof BaseError ? error.shortMessage : error.message;
+    throw new ChainDown(`the chain cannot be asked for ${what}: ${why}`, { cause: error });
   }
 }
 
@@ -178,6 +204,19 @@ function isRefusal(error: unknown): boolean {
   if (answer) return !RATE_LIMIT_CODES.includes(answer.code);
   const status = findCause(error, HttpRequestError)?.status;
   return status === 400 || status === 413 || findCause(error, ResponseBodyTooLargeError) !== null;
+}
+
+/** Codes of JSON-RPC that are about the node and not about the request: a rate limit (EIP-1474), an internal error. */
+const NODE_TROUBLE_CODES = [...RATE_LIMIT_CODES, -32005, -32603];
+
+/** Reports whether a node answered that it has no such block or tag, and not that it is busy or broken. */
+export function isBlockRefused(error: unknown): boolean {
+  if (!(error instanceof BaseError)) return false;
+  if (findCause(error, BlockNotFoundError)) return true;
+  const answer = findCause(error, RpcRequestError);
+  if (!answer || NODE_TROUBLE_CODES.includes(answer.code)) return false;
+  // -32000 is any error of the server, a limit too: only its words tell.
+  return answer.code !== -32000 || /block|tag/i.test(answer.details);
 }
 
 /** Reads logs of a range of blocks. @throws RangeRefused when a smaller range may be answered; ChainDown otherwise */

@@ -75,7 +75,10 @@ export async function blockAt(
 ): Promise<Block> {
   const blockQuery = typeof blockId === "number" ? { blockNumber: BigInt(blockId) } : { blockTag: blockId };
   const block = await chainRead(`block ${blockId}`, () => reader.getBlock(blockQuery));
-  return { number: Number(block.number), time: Number(block.timestamp) };
+  const [number, time] = [Number(block.number), Number(block.timestamp)];
+  if (!Number.isSafeInteger(number) || !Number.isSafeInteger(time))
+    throw new ChainDown(`a node gives block ${blockId} without a number or a time`);
+  return { number, time };
 }
 
 /** Reads the newest final block at or below `head`, from the node that gave this head. @throws ChainDown */

@@ -97,12 +97,13 @@ export class WalletFolder {
     const walletOfRole = (role: SingleRole): Wallet | null => {
       const file = `${role}.key`;
       if (files.includes(file)) return readKeyFile(join(this.dir, file));
-      return seed && isDerived(role) ? this.#walletOf(seed, role) : null;
+      if (!isDerived(role)) return null;
+      if (!seed) throw this.#seedMissing();
+      return this.#walletOf(seed, role);
     };
     const blindKeyFiles = files.filter((name) => !RESERVED_FILES.includes(name)).sort();
     const derivedNumbers = lines.flatMap((line) => ("made" in line && line.made === "blind" ? [line.n] : []));
-    if (derivedNumbers.length > 0 && !seed)
-      throw new Failure("keys", `${join(this.dir, SEED_FILE)} is missing: wallets were derived from it`);
+    if (derivedNumbers.length > 0 && !seed) throw this.#seedMissing();
     return {
       ...{
         known: walletOfRole("known"),
@@ -120,16 +121,19 @@ export class WalletFolder {
 
   /**
    * Derives the known and the gas wallet if they are missing, and `blind` more blind wallets. Existing wallets are
-   * kept.
+   * kept. The seed is made if no wallet was derived yet; later a missing one is never replaced, since its wallets
+   * would be others.
    * @param sells true to derive the till and the float too
    * @returns the new blind wallets
-   * @throws RangeError past 10,000 blind wallets; Failure `keys`
+   * @throws RangeError past 10,000 blind wallets; Failure `keys`, also when the seed is missing
    */
   make(blind: number, sells = false): Wallet[] {
     if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`not a number of wallets: ${blind}`);
     createPrivateFolder(this.dir);
-    if (!existsSync(join(this.dir, SEED_FILE)))
+    if (!existsSync(join(this.dir, SEED_FILE))) {
+      if (this.#readJournal().some((line) => "made" in line)) throw this.#seedMissing();
       createPrivate(join(this.dir, SEED_FILE), `${randomBytes(32).toString("hex")}\n`);
+    }
     const existing = this.read();
     if (existing.blind.length + blind > MAX_BLIND_WALLETS)
       throw new RangeError(`at most ${MAX_BLIND_WALLETS} blind wallets`);
@@ -154,6 +158,10 @@ export class WalletFolder {
     const wallet = this.#derivedWallets.get(key) ?? walletOf(seed, label);
     this.#derivedWallets.set(key, wallet);
     return wallet;
+  }
+
+  #seedMissing(): Failure {
+    return new Failure("keys", `${join(this.dir, SEED_FILE)} is missing: wallets were derived from it; put it back`);
   }
 
   #readSeed(): Buffer {

@@ -2,8 +2,10 @@ import { type Clock, systemClock } from "../../infra/clock.ts";
 import { ConfigError } from "../../infra/config.ts";
 import type { Egress } from "../../infra/egress/egress.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import type { Network } from "../../infra/rails/networks.ts";
-import { createReader } from "../../infra/rails/rpc.ts";
+import { type Network, tokenOn } from "../../infra/rails/networks.ts";
+import { quorum } from "../../infra/rails/quorum.ts";
+import { chainRead } from "../../infra/rails/rpc.ts";
+import type { TokenAtNode } from "../../infra/rails/settlement.ts";
 import type { TruthParts } from "../1-observe/classes/bought.ts";
 import { NO_CLASS_MAPS, readClassMaps } from "../1-observe/classes/mapping-file.ts";
 import { parseJson } from "../1-observe/json.ts";
@@ -35,7 +37,7 @@ export function openClasses(
   const register = new Register({ path: registerPath(config.data_dir), clock: systemClock, memoryLimit: "128MB" });
   const sources: Sources = {
     ...(pages && egress.validate(baseUrl).ok ? { page: createPageSource(baseUrl, pages, clock) } : {}),
-    block: createBlockSource(network.rpcUrls, network.id),
+    block: createBlockSource(network),
     ...(reference ? { price: createPriceSource(egress, reference) } : {}),
     company: createCompanySource(register),
   };
@@ -62,7 +64,7 @@ export function openTruths(
       const page = pages && url.startsWith(base) ? plantedPage(pages, url.slice(base.length), clock.now()) : null;
       return page && factsOf(page);
     },
-    block: createFinalBlockReader(network.rpcUrls, network.id),
+    block: createFinalBlockReader(network),
     ...(reference ? { price: createPriceSource(egress, reference) } : {}),
     company: (lei) =>
       firstRow<{ name: string }>(register, sql("register/search:named"), { lei }).then((row) => row?.name ?? null),
@@ -87,29 +89,40 @@ export const createPageSource =
 /** How many blocks before the last final block a question may ask about, since nodes drop older blocks. */
 const MAX_BLOCK_DEPTH = 10_000;
 
-/** Creates a source of final blocks of the chain of these nodes. */
-function createBlockSource(rpcUrls: readonly string[], network: string): NonNullable<Sources["block"]> {
-  const reader = createReader(rpcUrls);
+/**
+ * Returns access to the final blocks of a network. Its nodes have to agree on a block as they do on money, so that one
+ * that lies makes no right answer wrong. Both functions throw ChainDown when too few agree.
+ */
+function finalBlocksOf(network: Network) {
+  const { nodes, agree } = tokenOn(network, network.assets[0]!);
+  return {
+    finalNumber: async (): Promise<number> => (await quorum.head({ nodes, agree }, "finalized")).number,
+    blockAt(number: number) {
+      const ask = async ({ reader }: TokenAtNode) => {
+        const { hash, timestamp } = await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }));
+        return { network: network.id, number, hash, time: Number(timestamp) };
+      };
+      return quorum.same(nodes, agree, ask, ({ hash, time }) => `${hash} ${time}`);
+    },
+  };
+}
+
+/** Creates a source of final blocks of a network. */
+function createBlockSource(network: Network): NonNullable<Sources["block"]> {
+  const { finalNumber, blockAt } = finalBlocksOf(network);
   return async (seed) => {
-    const finalNumber = Number((await reader.getBlock({ blockTag: "finalized" })).number);
-    if (finalNumber < 1) return null;
-    const number = finalNumber - new RandomDraws(seed).below(Math.min(finalNumber, MAX_BLOCK_DEPTH));
-    const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
-    return { network, number, hash, time: Number(timestamp) };
+    const last = await finalNumber();
+    if (last < 1) return null;
+    return blockAt(last - new RandomDraws(seed).below(Math.min(last, MAX_BLOCK_DEPTH)));
   };
 }
 
 /** Creates a reader of final blocks by number; null for a block that is not final, or too old for these nodes. */
-function createFinalBlockReader(
-  rpcUrls: readonly string[],
-  network: string,
-): NonNullable<TruthParts["sources"]["block"]> {
-  const reader = createReader(rpcUrls);
+function createFinalBlockReader(network: Network): NonNullable<TruthParts["sources"]["block"]> {
+  const { finalNumber, blockAt } = finalBlocksOf(network);
   return async (number) => {
-    const finalNumber = Number((await reader.getBlock({ blockTag: "finalized" })).number);
-    if (number > finalNumber || number < finalNumber - MAX_BLOCK_DEPTH) return null;
-    const { hash, timestamp } = await reader.getBlock({ blockNumber: BigInt(number) });
-    return { network, number, hash, time: Number(timestamp) };
+    const last = await finalNumber();
+    return number > last || number < last - MAX_BLOCK_DEPTH ? null : blockAt(number);
   };
 }
 

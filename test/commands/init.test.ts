@@ -133,12 +133,15 @@ describe("touchstone init", () => {
     expect(existsSync(file())).toBe(false);
   });
 
-  test("nodes of one host are no two voices: one is believed, and that is said", async () => {
-    const rpc = ["https://a.example/k1", "https://a.example/k2"];
-    const { out } = await run("init", ...asOptions({ ...RIGHT, rpc }));
-    expect(out).toContain("counts if one node reports it");
-    expect(loadConfig(file(), {}).networks).toMatchObject([{ agree: 1 }]);
-  });
+  test.each(["https://a.example/k2", "https://a.example:8443/k2", "https://a.example./k2"])(
+    "nodes of one host are no two voices: one is believed, and that is said (%s)",
+    async (second) => {
+      const rpc = ["https://a.example/k1", second];
+      const { out } = await run("init", ...asOptions({ ...RIGHT, rpc }));
+      expect(out).toContain("counts if one node reports it");
+      expect(loadConfig(file(), {}).networks).toMatchObject([{ agree: 1 }]);
+    },
+  );
 
   test("on a terminal: what options leave unsaid is asked, and a wrong line is asked again", async () => {
     const command = [process.execPath, ...runs("touchstone.ts"), "init", "--name", "record.example"];

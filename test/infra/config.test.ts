@@ -71,6 +71,23 @@ test.each([
 });
 
 test.each([
+  ["TOUCHSTONE_REVISION", "1234567", { revision: "1234567" }],
+  ["TOUCHSTONE_REVISION", "12e4567", { revision: "12e4567" }],
+  ["TOUCHSTONE_REVISION", "1.10", { revision: "1.10" }],
+  ["TOUCHSTONE_REVISION", "true", { revision: "true" }],
+  ["TOUCHSTONE_REVISION", "null", { revision: null }],
+  ["TOUCHSTONE_DATA_DIR", "2026", { data_dir: "2026" }],
+  ["TOUCHSTONE_DATA_DIR", "null", { data_dir: "null" }],
+  ["TOUCHSTONE_SELL_OPEN", "20.00", { sell: expect.objectContaining({ open: "20.00" }) }],
+  ["TOUCHSTONE_STORES_PRIVATE_KEY", "1234", { stores: expect.objectContaining({ private_key: "1234" }) }],
+  ["TOUCHSTONE_CHAIN_CONFIRMATIONS", "12", { chain: expect.objectContaining({ confirmations: 12 }) }],
+  ["TOUCHSTONE_CHAIN_CONFIRMATIONS", "safe", { chain: expect.objectContaining({ confirmations: "safe" }) }],
+  ["TOUCHSTONE_STORES", '{"region":"eu-1"}', { stores: expect.objectContaining({ region: "eu-1" }) }],
+])("a variable is taken as its setting's type: %s=%s", (name, text, settings) => {
+  expect(loadConfig(fileWith({}), { [name]: text })).toMatchObject(settings);
+});
+
+test.each([
   ["with commas", "TOUCHSTONE_CONTROL_URLS", "https://a.example/,https://b.example/"],
   ["one address, bare", "TOUCHSTONE_CONTROL_URLS", "https://a.example/"],
   ["JSON that is broken", "TOUCHSTONE_CATALOGUES", '["https://a.example/",]'],

@@ -183,7 +183,8 @@ export class Reconciler {
   }
 
   /**
-   * Records a Transfer that is new or has become final.
+   * Records a Transfer that is new or has become final. A block on record may have been replaced before it was final,
+   * and the Transfer be in another block or transaction; then the final one is recorded whole, and readers prefer it.
    * @returns 1 when the Transfer was seen for the first time, else 0
    */
   async #recordTransfer(openPayment: OpenPayment, transfer: Settlement, clock: Clock): Promise<0 | 1> {
@@ -194,18 +195,13 @@ export class Reconciler {
       return 0;
     }
     const now = factTime(openPayment.intentRecord, clock);
-    if (isFirstSeen) await this.tools.recorder.append([createSettlementRow(openPayment.intentRecord, transfer, now)]);
-    else if (transfer.final) {
-      await this.tools.recorder.append([
-        createFollowupRow(
-          openPayment.intentRecord.cap,
-          { of: openPayment.intentRecord.eventId, kind: "finality" },
-          now,
-        ),
-      ]);
-    }
+    const { eventId, cap } = openPayment.intentRecord;
+    if (isFirstSeen || (transfer.final && hasMoved(openPayment.settlement!, transfer)))
+      await this.tools.recorder.append([createSettlementRow(openPayment.intentRecord, transfer, now)]);
+    else if (transfer.final)
+      await this.tools.recorder.append([createFollowupRow(cap, { of: eventId, kind: "finality" }, now)]);
     const { payment } = openPayment;
-    openPayment.settlement = transfer;
+    openPayment.settlement ??= transfer;
     openPayment.payment = null;
     if (transfer.final) this.#close(openPayment);
     else this.#open.set(openPayment.intentRecord.eventId, openPayment);
@@ -230,3 +226,7 @@ export class Reconciler {
     }
   }
 }
+
+/** Is a Transfer in another block or transaction than the one on record? */
+const hasMoved = (recorded: Settlement, { tx, blockNumber, blockTime }: Settlement): boolean =>
+  recorded.tx !== tx || recorded.blockNumber !== blockNumber || recorded.blockTime !== blockTime;

@@ -10,7 +10,7 @@ import type { ToolExchange } from "../mcp/session.ts";
 import { isWall } from "../reading/checks.ts";
 import { mergeDeclared, NOTHING_DECLARED } from "../terms/declared.ts";
 import { checkSignedOffers } from "../terms/signed.ts";
-import { addPayable, createUnreadable, describeDefects, type ReadTerms } from "../terms/terms.ts";
+import { addPayable, createUnreadable, describeDefects, isCheaper, type ReadTerms } from "../terms/terms.ts";
 import {
   type ControlCalls,
   type ControlResult,
@@ -209,8 +209,7 @@ function chooseComparedOffer(offers: readonly Offer[], listedOffers: readonly Of
   );
   const best = (from: readonly Offer[]): Offer | undefined =>
     from.reduce<Offer | undefined>(
-      (cheapest, offer) =>
-        !cheapest || BigInt(offer.amount_atomic!) < BigInt(cheapest.amount_atomic!) ? offer : cheapest,
+      (cheapest, offer) => (!cheapest || isCheaper(offer, cheapest) ? offer : cheapest),
       undefined,
     );
   const payable = usableOffers.filter((offer) => offer.payable);

@@ -49,13 +49,6 @@ function toPayableEntry(params: ReadonlyMap<string, string>, offer: Offer): Paya
   };
 }
 
-/** Is the first entry chosen before the second? x402 is chosen before mpp, then the cheaper entry. */
-export function isPaidBefore(first: PayableEntry, second: PayableEntry): boolean {
-  const rank = (entry: PayableEntry): number => (entry.challenge ? 1 : 0);
-  if (rank(first) !== rank(second)) return rank(first) < rank(second);
-  return first.amountAtomic < second.amountAtomic;
-}
-
 /** Finds the defects of a challenge and of its decoded `request`, which is null when it cannot be read. */
 function findDefects({ params, isRepeated }: Challenge, request: ReturnType<typeof readMppRequest>): DefectCode[] {
   const defects: DefectCode[] = [];

@@ -1,8 +1,10 @@
 import { sha256hex } from "../../../infra/canonical.ts";
 import { decimalsOf, type PayableEntry, type RailCapabilities, type SignContext } from "../../../infra/rails/rails.ts";
 import { type Offer, Terms } from "../../record/bodies.ts";
+import { parseAtomic, parseMoney } from "../../record/money.ts";
 import { readChallenges } from "../../record/terms/challenges.ts";
 import { type Answer402, looksLikeEntry, MAX_BODY, MAX_OFFERS } from "../../record/terms/entries.ts";
+import { sameAsset, sameNetwork } from "../../record/terms/networks.ts";
 import { DEFECTS, type DefectCode, type Protocol } from "../../record/vocabulary.ts";
 import { clean, get, hashOf, text } from "../json.ts";
 import { isSameResource } from "../urls.ts";
@@ -14,7 +16,7 @@ import {
   readEntryDeclaration,
   readItemDeclaration,
 } from "./declared.ts";
-import { isPaidBefore, readChallenge } from "./mpp.ts";
+import { readChallenge } from "./mpp.ts";
 import { isTestnet } from "./testnets.ts";
 import { type ParsedEntry, priceOf, readTerms, readX402, type X402Terms } from "./x402.ts";
 
@@ -126,6 +128,34 @@ const toOfferList = (entries: ParsedEntry[]): OfferList => ({
   payables: entries.map(({ payable }) => payable),
 });
 
+interface PayableOffer {
+  offer: Offer;
+  payable: PayableEntry;
+}
+
+/** Is the first offer chosen before the second? x402 is chosen before mpp, then the one with the lower price. */
+function isPaidBefore(first: PayableOffer, second: PayableOffer): boolean {
+  const rank = ({ payable }: PayableOffer): number => (payable.challenge ? 1 : 0);
+  if (rank(first) !== rank(second)) return rank(first) < rank(second);
+  return isCheaper(first.offer, second.offer);
+}
+
+/**
+ * Is the price of the first offer lower? Prices are compared in dollars, since tokens differ in decimals. An offer
+ * whose price is unknown is never cheaper than one with a price; two of these are compared if their asset is the same.
+ */
+export function isCheaper(first: Offer, second: Offer): boolean {
+  if (first.price !== null && second.price !== null) return parseMoney(first.price) < parseMoney(second.price);
+  if (first.price !== null || second.price !== null) return first.price !== null;
+  const [one, other] = [parseAtomic(first.amount_atomic), parseAtomic(second.amount_atomic)];
+  return one !== null && other !== null && isOfOneAsset(first, second) && one < other;
+}
+
+const isOfOneAsset = (first: Offer, second: Offer): boolean =>
+  sameNetwork(first.network, second.network) === true &&
+  (first.asset === second.asset ||
+    (first.asset !== null && second.asset !== null && sameAsset(first.network, first.asset, second.asset) === true));
+
 /**
  * Marks the offers that our rail can sign and chooses the one to pay: x402 before mpp, since x402 terms also declare
  * the endpoint's input and answer; then the cheapest; then the first.
@@ -133,8 +163,8 @@ const toOfferList = (entries: ParsedEntry[]): OfferList => ({
 export function chooseOffer(
   { offers, payables }: OfferList,
   rail: Pick<RailCapabilities, "canPay" | "decimalsOf">,
-): { offers: Offer[]; chosen: { offer: Offer; payable: PayableEntry } | null } {
-  let chosen: { offer: Offer; payable: PayableEntry } | null = null;
+): { offers: Offer[]; chosen: PayableOffer | null } {
+  let chosen: PayableOffer | null = null;
   const markedOffers = [...offers];
   for (const [i, payable] of payables.entries()) {
     if (!payable || !rail.canPay(payable)) continue;
@@ -142,7 +172,7 @@ export function chooseOffer(
     const decimals = decimalsOf(rail, payable);
     const offer = { ...offers[i]!, payable: true, decimals, price: priceOf(payable.amountAtomic, decimals) };
     markedOffers[i] = offer;
-    if (!chosen || isPaidBefore(payable, chosen.payable)) chosen = { offer, payable };
+    if (!chosen || isPaidBefore({ offer, payable }, chosen)) chosen = { offer, payable };
   }
   return { offers: markedOffers, chosen };
 }

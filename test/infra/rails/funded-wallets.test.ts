@@ -95,6 +95,28 @@ describe("the folder", () => {
     expect(() => new WalletFolder(dir).read()).toThrow("seed.key");
   });
 
+  test("without its seed no other till, float, known and gas wallet is made in their place", () => {
+    folder.make(0, true);
+    const before = folder.read();
+    const seed = readFileSync(join(dir, "seed.key"));
+    rmSync(join(dir, "seed.key"));
+    expect(() => new WalletFolder(dir).read()).toThrow("seed.key");
+    expect(() => new WalletFolder(dir).make(0, true)).toThrow("seed.key");
+    expect(() => new WalletFolder(dir).make(1)).toThrow("seed.key");
+    writeFileSync(join(dir, "seed.key"), seed, { mode: 0o600 });
+    expect(new WalletFolder(dir).read()).toEqual(before);
+  });
+
+  test("a seed is not missed where each derived wallet has a key file by now; another one is not made", () => {
+    folder.make(0);
+    rmSync(join(dir, "seed.key"));
+    for (const role of ["known", "gas"])
+      writeFileSync(join(dir, `${role}.key`), (role === "known" ? "1" : "2").repeat(64), { mode: 0o600 });
+    expect(folder.read()).toMatchObject({ till: null, blind: [] });
+    expect(() => folder.make(1)).toThrow("seed.key");
+    expect(folder.read().blind).toEqual([]);
+  });
+
   test("a line that a crash cut off was never acted on, and spoils no line after it", () => {
     const [one, two] = folder.make(2);
     const use = { day: MONDAY, cap: "cap_a", network: NETWORK };

@@ -6,6 +6,7 @@ import { loadConfig } from "../../../infra/config.ts";
 import { checkNetwork, createNetworkGuard, requireNetworks } from "../../../infra/rails/network-checks.ts";
 import { configuredNetworks, createRails, type Network, paidNetworks, railOn } from "../../../infra/rails/networks.ts";
 import type { PayableEntry, Rail } from "../../../infra/rails/rails.ts";
+import { createReader } from "../../../infra/rails/rpc.ts";
 import { requireLocalChain } from "../../../infra/rails/wallets.ts";
 import { redact } from "../../../infra/secrets.ts";
 import { type FundedChain, fundedChain, sellerOn } from "../../helpers/funded-chain.ts";
@@ -39,7 +40,7 @@ describe("settings", () => {
     expect(() => paidNetworks(none)).toThrow("TOUCHSTONE_CHAIN_RPC_URL");
   });
 
-  test.each([
+  test.each<[string, unknown, string]>([
     ["a chain whose USDC nobody knows", [{ id: "eip155:999999", rpc_urls: [NOBODY] }], "networks.0.assets"],
     [
       "two addresses of one host that are to agree",
@@ -51,6 +52,22 @@ describe("settings", () => {
         },
       ],
       "networks.0.rpc_urls: 0 and 2 are of one host, a.example",
+    ],
+    ...["https://a.example:8443/k2", "https://a.example./k2"].map((second): [string, unknown, string] => [
+      `one host as ${second}`,
+      [{ id: "eip155:8453", rpc_urls: ["https://a.example/k1", second], agree: 2 }],
+      "networks.0.rpc_urls: 0 and 1 are of one host, a.example",
+    ]),
+    [
+      "one token twice",
+      [
+        {
+          id: "eip155:8453",
+          rpc_urls: [NOBODY],
+          assets: [BASE, BASE.toUpperCase().replace("X", "x")].map((address) => ({ address })),
+        },
+      ],
+      `networks.0.assets: ${BASE} is named twice`,
     ],
     ["more nodes to agree than there are", [{ id: "eip155:8453", rpc_urls: [NOBODY], agree: 2 }], "networks.0.agree"],
     ["one network twice", [1, 2].map(() => ({ id: "eip155:8453", rpc_urls: [NOBODY] })), "named twice"],
@@ -105,16 +122,20 @@ test("a rail without a node says of every question that the chain is down", asyn
     await expect(ask()).rejects.toMatchObject({ name: "ChainDown" });
 });
 
-/** A node in between that answers some methods in its own way: a lagging one, a lying one. */
-async function through(rpcUrl: string, answers: Record<string, unknown>): Promise<{ url: string; server: Server }> {
+/** A node in between that answers some methods in its own way, or with an error: a lagging one, a lying one, a busy one. */
+async function through(
+  rpcUrl: string,
+  answers: Record<string, unknown>,
+  errors: Record<string, unknown> = {},
+): Promise<{ url: string; server: Server }> {
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
     const asked = JSON.parse(Buffer.concat(chunks).toString()) as { id: number; method: string };
     const headers = { "content-type": "application/json" };
-    if (asked.method in answers) {
-      const result = answers[asked.method];
-      return void response.writeHead(200, headers).end(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result }));
+    if (asked.method in answers || asked.method in errors) {
+      const [result, error] = [answers[asked.method], errors[asked.method]];
+      return void response.writeHead(200, headers).end(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result, error }));
     }
     const answer = await fetch(rpcUrl, { method: "POST", body: JSON.stringify(asked), headers });
     response.writeHead(200, headers).end(await answer.text());
@@ -193,6 +214,34 @@ describe("over a chain", () => {
     await expect(rail.sign(entry("eip155:8453", BASE, 5n), wallet, {})).rejects.toMatchObject({ name: "ChainDown" });
   });
 
+  const LIMITED = { code: -32005, message: "Request exceeds defined limit" };
+  const INTERNAL = { code: -32603, message: "Internal error" };
+  test.each<[string, Record<string, unknown>, Record<string, unknown>, RegExp]>([
+    ["a limit on blocks", {}, { eth_getBlockByNumber: LIMITED }, / confirmations$/],
+    ["another limit on them", {}, { eth_getBlockByNumber: { code: -32000, message: "too busy" } }, / confirmations$/],
+    ["an internal error for each call", {}, { eth_call: INTERNAL }, /^token /],
+    ["a limit on calls", {}, { eth_call: LIMITED }, /^token /],
+    ["null for code", { eth_getCode: null }, {}, /^token /],
+    ["null for calls", { eth_call: null }, {}, /^token /],
+  ])("a node with %s is no mismatch: it is said, and nothing is signed", async (_, answers, errors, name) => {
+    const busy = await through(chain.rpcUrl, answers, errors);
+    const network = { ...base, rpcUrls: [busy.url] };
+    const found = { standing: "warn", name: expect.stringMatching(name) };
+    expect(await requireNetworks([network])).toEqual([expect.objectContaining(found)]);
+    await expect(createNetworkGuard([network])(base.id)).rejects.toMatchObject({ name: "ChainDown" });
+    busy.server.close();
+  });
+
+  test.each([
+    ["no such block", { eth_getBlockByNumber: null }, {}],
+    ["an unknown tag", {}, { eth_getBlockByNumber: { code: -32602, message: "invalid argument 0: hex string" } }],
+    ["no final block", {}, { eth_getBlockByNumber: { code: -32000, message: "finalized block not found" } }],
+  ])("a node that answers the tag of finality with %s does not know it", async (_, answers, errors) => {
+    const node = await through(chain.rpcUrl, answers, errors);
+    await expect(requireNetworks([{ ...base, rpcUrls: [node.url] }])).rejects.toMatchObject({ name: "network" });
+    node.server.close();
+  });
+
   test("two nodes have to agree: what one alone tells of is neither settled nor missing", async () => {
     const seller = await sellerOn({ network: "eip155:8453", asset: BASE, amount: "20000", payTo: PAYEE }, chain);
     const { privateKeyToAddress } = await import("viem/accounts");
@@ -223,6 +272,29 @@ describe("over a chain", () => {
     const back = { from: wallet.address, to: PAYEE, sinceBlock, network: "eip155:8453", asset: BASE };
     expect((await over([chain.rpcUrl, chain.rpcUrl], 2).transfers(back)).value).toHaveLength(1);
     await expect(both.transfers(back)).rejects.toMatchObject({ name: "ChainDown" });
+  });
+
+  test.each<[string, unknown, Record<string, unknown>]>([
+    ["null of a call", null, { eth_call: null }],
+    ["nothing of a call, as of a token that it has not synced", "0x", { eth_call: "0x" }],
+    ["a word that is too short", "0x01", { eth_call: "0x01" }],
+    ["null of logs", null, { eth_getLogs: null }],
+  ])("%s: one node's own trouble", async (_, result, answers) => {
+    const bad = await through(chain.rpcUrl, answers);
+    const over = (rpcUrls: string[], agree: number): Rail => railOn([{ ...base, rpcUrls, agree, confirmations: 1 }]);
+    const query = { from: OTHER, to: PAYEE, sinceBlock: 0, network: "eip155:8453", asset: BASE };
+    const reads = [(rail: Rail) => rail.balance(OTHER), (rail: Rail) => rail.transfers(query)];
+    const read = reads["eth_call" in answers ? 0 : 1]!;
+    const { value } = await read(over([chain.rpcUrl], 1));
+    expect((await read(over([bad.url, chain.rpcUrl], 1))).value).toEqual(value);
+    expect((await read(over([chain.rpcUrl, chain.rpcUrl, bad.url], 2))).value).toEqual(value);
+    await expect(read(over([bad.url], 1))).rejects.toMatchObject({ name: "ChainDown" });
+    if (result === null) {
+      const reader = createReader([bad.url, chain.rpcUrl]);
+      expect(await reader.getLogs({ address: OTHER })).toEqual([]);
+      expect((await reader.call({ to: BASE, data: "0x313ce567" })).data).toMatch(/6$/);
+    }
+    bad.server.close();
   });
 
   test("the head that two nodes agree on is the older one: nothing is called over too soon", async () => {

@@ -1,26 +1,31 @@
 import { describe, expect, test } from "vitest";
 import { nullableEquality, quorum, TRANSFER_EQUALITY, TRANSFER_LIST_EQUALITY } from "../../../infra/rails/quorum.ts";
 import { type Block, isFinallyExpired } from "../../../infra/rails/rails.ts";
-import { ChainDown } from "../../../infra/rails/rpc.ts";
+import { ChainDown, RangeRefused } from "../../../infra/rails/rpc.ts";
 import type { BlockTransfer, TokenAtNode } from "../../../infra/rails/settlement.ts";
 
 /** Nodes that lag, lie and fail in the middle of a question: what is believed of them, and as of which block. */
 interface Node extends TokenAtNode {
   /** Its newest block; others are ten seconds apart. */
   block: Block;
-  fails: boolean;
+  /** The error of each question to it, or null. */
+  fails: Error | null;
   /** Says of every block that there is nothing. */
   isBlind: boolean;
 }
+
+const DOWN = new ChainDown("it does not answer");
+/** The error of a node that answers null where a list is due. */
+const MALFORMED = new TypeError("Cannot read properties of null (reading 'map')");
 
 const GENESIS = 1_000;
 const timeOf = (number: number): number => GENESIS + number * 10;
 const at = (number: number): Block => ({ number, time: timeOf(number) });
 
 function nodeAt(number: number, changes: Partial<Node> = {}): Node {
-  const node = { block: at(number), fails: false, isBlind: false, confirmations: 1, ...changes } as Node;
+  const node = { block: at(number), fails: null, isBlind: false, confirmations: 1, ...changes } as Node;
   const getBlock = async ({ blockNumber }: { blockNumber?: bigint }) => {
-    if (node.fails) throw new ChainDown("it does not answer");
+    if (node.fails) throw node.fails;
     const asked = blockNumber === undefined ? node.block : at(Number(blockNumber));
     if (asked.number > node.block.number) throw new ChainDown("header not found");
     return { number: BigInt(asked.number), timestamp: BigInt(asked.time) };
@@ -40,7 +45,7 @@ const settlement = (nodes: Node[], agree: number) =>
     { nodes, agree },
     async (node, head) => {
       const { fails, isBlind } = node as Node;
-      if (fails) throw new ChainDown("it does not answer");
+      if (fails) throw fails;
       return isBlind || head.number < IN_BLOCK ? null : moved(IN_BLOCK);
     },
     nullableEquality(TRANSFER_EQUALITY),
@@ -50,7 +55,7 @@ test("a head of one node and a missing settlement of the next, which lags, are n
   const validBefore = timeOf(96);
   const [first, lagging] = [nodeAt(100), nodeAt(80)];
   expect((await quorum.head({ nodes: [first, lagging], agree: 1 })).time).toBeGreaterThan(validBefore);
-  first.fails = true;
+  first.fails = DOWN;
   const read = await settlement([first, lagging], 1);
   expect(read).toEqual({ value: null, head: at(80), final: at(80) });
   expect(isFinallyExpired(read, validBefore, 0)).toBe(false);
@@ -68,16 +73,44 @@ test("a node that fails between its head and its answer gives none: the next one
   expect(read).toEqual({ value: 70, head: at(70), final: at(70) });
 });
 
+test("a node that answers with nothing is passed over for the next one", async () => {
+  const read = await settlement([nodeAt(100, { fails: MALFORMED }), nodeAt(99)], 1);
+  expect(read).toEqual({ value: moved(IN_BLOCK), head: at(99), final: at(99) });
+  await expect(settlement([nodeAt(100, { fails: MALFORMED })], 1)).rejects.toMatchObject({
+    ...{ name: "ChainDown", cause: MALFORMED },
+  });
+});
+
+test("a node whose block has no time gives no block", async () => {
+  const timeless = { number: 100, time: Number.NaN };
+  const reader = { getBlock: async () => ({ number: 100n, timestamp: undefined }) } as never;
+  const read = await settlement([Object.assign(nodeAt(100, { block: timeless }), { reader }), nodeAt(99)], 1);
+  expect(read.head).toEqual(at(99));
+});
+
+test("a range that one node refuses is answered by enough others, and refused where they are too few", async () => {
+  const [refusing, one, other] = [nodeAt(100), nodeAt(100), nodeAt(100)];
+  const ask = async (node: TokenAtNode) => {
+    if (node === refusing) throw new RangeRefused("query exceeds 10000 results", null);
+    return "logs";
+  };
+  expect(await quorum.same([refusing, one, other], 2, ask, String)).toBe("logs");
+  expect(await quorum.same([refusing, one], 1, ask, String)).toBe("logs");
+  await expect(quorum.same([refusing, one], 2, ask, String)).rejects.toThrow(RangeRefused);
+});
+
 describe("where two have to agree", () => {
   test.each<[string, Node[], number | null]>([
     ["both are there", [nodeAt(100), nodeAt(100)], 100],
     ["one lags: as of what both have", [nodeAt(100), nodeAt(97)], 97],
     ["one lags, and two others do not", [nodeAt(80), nodeAt(100), nodeAt(99)], 99],
     ["one hides it, and two others do not", [nodeAt(100, { isBlind: true }), nodeAt(100), nodeAt(99)], 99],
-    ["one is down", [nodeAt(100), nodeAt(98), nodeAt(100, { fails: true })], 98],
+    ["one is down", [nodeAt(100), nodeAt(98), nodeAt(100, { fails: DOWN })], 98],
+    ["one answers with nothing", [nodeAt(100), nodeAt(98), nodeAt(100, { fails: MALFORMED })], 98],
+    ["one answers with nothing, and one is left", [nodeAt(100), nodeAt(100, { fails: MALFORMED })], null],
     ["one claims a height that nobody has", [nodeAt(10_000), nodeAt(100), nodeAt(99)], 100],
     ["one hides it", [nodeAt(100, { isBlind: true }), nodeAt(100)], null],
-    ["one is down, and one is left", [nodeAt(100), nodeAt(100, { fails: true })], null],
+    ["one is down, and one is left", [nodeAt(100), nodeAt(100, { fails: DOWN })], null],
     [
       "two say yes and two say no",
       [nodeAt(100), nodeAt(100), ...[1, 2].map(() => nodeAt(100, { isBlind: true }))],

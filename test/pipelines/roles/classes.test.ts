@@ -1,4 +1,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -7,9 +9,10 @@ import { FixedClock, systemClock } from "../../../infra/clock.ts";
 import { loadConfig } from "../../../infra/config.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import { configuredNetworks } from "../../../infra/rails/networks.ts";
+import { createReader } from "../../../infra/rails/rpc.ts";
 import { importRegister, registerPath } from "../../../pipelines/register/import.ts";
 import { faultOfLei } from "../../../pipelines/register/score.ts";
-import { openClasses } from "../../../pipelines/roles/classes.ts";
+import { openClasses, openTruths } from "../../../pipelines/roles/classes.ts";
 import { answer } from "../1-observe/world.ts";
 
 const seed = (n: number) => Buffer.alloc(32, n);
@@ -68,6 +71,47 @@ describe("what questions are made of on this machine", () => {
       heights.add(block.number);
     }
     expect(heights.size).toBeGreaterThan(1);
+  });
+
+  test("one node that lies of a block is outvoted, or no block is asked about: both for questions and for buyers' answers", async () => {
+    const own = await startLocalChain({});
+    const liar = createServer(async (request, response) => {
+      const chunks: Buffer[] = [];
+      for await (const chunk of request) chunks.push(chunk as Buffer);
+      const headers = { "content-type": "application/json" };
+      const body = Buffer.concat(chunks);
+      const answered = await fetch(own.rpcUrl, { method: "POST", headers, body });
+      const { result, ...rest } = (await answered.json()) as { result: Record<string, string> };
+      // Another hash of each block, and a final block that is beyond the newest.
+      const isTagged = body.includes('"finalized"');
+      const lie = { ...result, hash: `0x${"ab".repeat(32)}`, ...(isTagged ? { number: "0xfffff" } : {}) };
+      response.writeHead(200, headers).end(JSON.stringify({ ...rest, result: lie }));
+    });
+    await new Promise<void>((done) => liar.listen(0, "127.0.0.1", done));
+    const lies = `http://127.0.0.1:${(liar.address() as AddressInfo).port}`;
+    const reader = createReader(own.rpcUrl);
+    await reader.request({ method: "anvil_mine", params: ["0x96"] } as never);
+    const config = loadConfig(undefined, {}, { TOUCHSTONE_DATA_DIR: dir });
+    const [one] = configuredNetworks({ networks: [], chain: { ...config.chain, rpc_url: own.rpcUrl } });
+    const egress = { validate: () => closed("nobody") } as unknown as Egress;
+    const sourcesOver = (rpcUrls: string[], agree: number) => {
+      const network = { ...one!, rpcUrls, agree };
+      const questions = openClasses({ config, egress, pages }, clock, { network });
+      const truths = openTruths({ config, egress }, clock, { network, pages });
+      for (const opened of [questions, truths]) opened.close();
+      return { ask: questions.classParts.sources!.block!, read: truths.truthParts.sources.block! };
+    };
+    const outvoted = sourcesOver([lies, own.rpcUrl, own.rpcUrl], 2);
+    const block = (await outvoted.ask(seed(1)))!;
+    const { hash } = await reader.getBlock({ blockNumber: BigInt(block.number) });
+    expect(block.hash).toBe(hash);
+    expect(await outvoted.read(block.number)).toEqual(block);
+    expect(await outvoted.read(0xffffe)).toBeNull();
+    const atOdds = sourcesOver([lies, own.rpcUrl], 2);
+    await expect(atOdds.ask(seed(1))).rejects.toMatchObject({ name: "ChainDown" });
+    await expect(atOdds.read(block.number)).rejects.toMatchObject({ name: "ChainDown" });
+    liar.close();
+    await own.stop();
   });
 
   test("prices are asked of the reference that is named, and of nobody where there is none", async () => {

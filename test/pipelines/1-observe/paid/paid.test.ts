@@ -501,6 +501,28 @@ describe("the money went and nothing came", () => {
     expect(only(world).shown).toMatchObject([{ kind: "finality" }]);
   });
 
+  test.each([{ tx: "0xtwin" }, { blockNumber: 7 }, { blockTime: 7 }])(
+    "a settlement whose block was replaced before it was final is recorded anew: %j",
+    async (place) => {
+      const world = fakeWorld();
+      world.rail.final = false;
+      await payOnce(world, honest(world.rail));
+      const { nonce } = only(world).intent;
+      const transfer = world.rail.settled.get(nonce)!;
+      world.rail.settled.set(nonce, { ...transfer, ...place });
+      expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 1 });
+      expect(world.log.bodies("settlement")).toHaveLength(1);
+      world.rail.settled.set(nonce, { ...transfer, ...place, final: true });
+      expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 0, settled: 0 });
+      const final = { ...transfer, ...place };
+      expect(world.log.bodies("settlement")).toMatchObject([
+        { tx: transfer.tx, final: false },
+        { tx: final.tx, block_number: final.blockNumber, block_time: final.blockTime, final: true },
+      ]);
+      expect(only(world).shown).toEqual([]);
+    },
+  );
+
   test("a Transfer other than the quote is not as quoted, and the call not honest", async () => {
     const world = fakeWorld();
     await payOnce(

@@ -336,6 +336,20 @@ describe("honesty: the 402 against the seller's own listing", () => {
     expect(differs(claims, accepts)).toEqual(want);
   });
 
+  test("of two tokens that differ in decimals, the offer with the lower price is compared", () => {
+    const decimalsOf = ({ asset }: { asset: string }) => (asset === other ? 18 : 6);
+    const ours = Object.assign(new FakeRail(), { canPay: () => true, decimalsOf });
+    const cheap = entry({ asset: other, amount: "10000000000000000" });
+    const dear = entry({ amount: "90000", payTo: other });
+    for (const accepts of [
+      [cheap, dear],
+      [dear, cheap],
+    ]) {
+      const quoted = terms402(accepts) as Parameters<typeof readTerms>[0];
+      expect(compareWithListing(claimsOf({ accepts: [cheap] }), readTerms(quoted, ours))).toEqual([]);
+    }
+  });
+
   test("a schema may be left out of the 402, and not be another one", () => {
     expect(differs(claimsOf(), [entry()])).toEqual([]);
     expect(differs(claimsOf(), [entry()], schema402({ ...OUTPUT_SCHEMA }))).toEqual([]);

@@ -241,6 +241,24 @@ describe("entry by entry", () => {
     expect(codes(read)).toEqual(["bad_entry", "bad_amount"]);
   });
 
+  test.each([
+    [18, "10000000000000000", "90000", "0.010000"],
+    [2, "9", "10000", "0.010000"],
+    // Not a whole number of millionths: its price is unknown, and any other is chosen before it.
+    [18, "10000000000000001", "90000", "0.090000"],
+  ])("a token of %i decimals beside one of 6: the cheaper price is chosen", (decimals, amount, usdc, price) => {
+    const token = "0x000000000000000000000000000000000000dead";
+    const decimalsOf = ({ asset }: { asset: string }) => (asset === token ? decimals : 6);
+    const ours = Object.assign(new FakeRail(), { canPay: () => true, decimalsOf });
+    for (const accepts of [
+      [entry({ asset: token, amount }), entry({ amount: usdc })],
+      [entry({ amount: usdc }), entry({ asset: token, amount })],
+    ]) {
+      const headers = { "payment-required": b64({ x402Version: 2, accepts }) };
+      expect(readTerms({ headers, body: Buffer.from("{}") }, ours).price).toBe(price);
+    }
+  });
+
   test("the USDC of Solana is money by its mint as it is written, and by the network's long name too", () => {
     const long = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147wwSaGf";
     for (const network of [SOLANA.network, long, "solana"]) {
