@@ -238,7 +238,7 @@ describe("what is no evidence is a problem", () => {
       /64 lower-case/,
     ],
     ["an address of a private network", { url: "http://192.168.1.1/" }, "bad_request", ["/url"], /never fetched/],
-    ["a redirect into a private network", { url: "ORIGIN/inside" }, "bad_request", ["/url"], /redirect/],
+    ["a redirect into a private network", { url: "ORIGIN/inside" }, "not_fetched", ["/url"], /redirect/],
     ["a name that is not one of the internet", { url: "http://x.internal/" }, "bad_request", ["/url"], /internal/],
     ["an answer that breaks off", { url: "ORIGIN/reset" }, "not_fetched", ["/url"], /no whole answer/],
     ["an answer that is too large", { url: "ORIGIN/huge" }, "not_fetched", ["/url"], /5242880 bytes/],
