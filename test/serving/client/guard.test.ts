@@ -41,7 +41,8 @@ beforeAll(async () => {
     record.grades([cardOf(THIEF, { band: "UNRATED", flags: ["took_the_money"] })], "It took the money."),
     record.grades([cardOf(DYNAMIC, { flags: ["dynamic_price"] })], "B: it delivers."),
   );
-  await record.live([...ALL.map((spec) => rowOf(spec)), rowOf(UNPRICED, { price: null, asset: null, networks: [] })]);
+  const rows = ALL.map((spec) => rowOf(spec, spec === THIEF ? { unserved: 1, unserved_since: 0 } : {}));
+  await record.live([...rows, rowOf(UNPRICED, { price: null, asset: null, networks: [] })]);
   live = await liveService(record);
 });
 afterAll(async () => {
