@@ -91,6 +91,7 @@ const CASES: Case[] = [
   ],
   ["a little more than it asked", GOOD, { amount: 25_000n }, {}, "allowed"],
   ["a little more, where nothing more is paid", GOOD, { amount: 20_001n }, { priceRise: 1 }, "price"],
+  ["any rise, where the buyer sets no limit", GOOD, { amount: 10n ** 30n }, { priceRise: Infinity }, "allowed"],
   ["less than it asked", GOOD, { amount: 1n }, { priceRise: 1 }, "allowed"],
   ["three times what it asked", GOOD, { amount: 60_000n }, {}, "price"],
   ["three times, of a dynamic price", DYNAMIC, { amount: 60_000n }, {}, "allowed"],
