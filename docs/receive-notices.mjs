@@ -4,8 +4,11 @@ import { createServer } from "node:http";
 
 const [keysUrl, port] = process.argv.slice(2);
 const OLDEST_S = 300;
+const MAX_BODY_BYTES = 262_144;
+const KEYS_EVERY_MS = 60_000;
 const seen = new Set(); // ids of notices: the same one may come twice. Keep yours in your database.
 let keys = [];
+let askedAt = 0; // when the keys were asked for last, ms since the start
 
 /** Is one of the signatures made, now, by a key of this purpose? */
 async function isSignedBy(purpose, { id, timestamp, signatures, body }) {
@@ -17,7 +20,12 @@ async function isSignedBy(purpose, { id, timestamp, signatures, body }) {
     !(key.retired_at <= now) &&
     signatures.some((one) => verify(null, signed, createPublicKey({ key, format: "jwk" }), one));
   if (keys.some(good)) return true;
-  ({ keys } = await (await fetch(keysUrl)).json()); // keys are replaced now and then
+  // Keys are replaced now and then. Anybody can send what is not signed, so they are asked for once a minute at most.
+  if (keys.length > 0 && performance.now() - askedAt < KEYS_EVERY_MS) return false;
+  askedAt = performance.now();
+  const answer = await fetch(keysUrl, { signal: AbortSignal.timeout(5000) });
+  const { keys: fresh } = await answer.json();
+  if (answer.ok && Array.isArray(fresh)) keys = fresh; // an error of the service leaves the keys as they are
   return keys.some(good);
 }
 
@@ -25,7 +33,12 @@ const server = createServer(async (request, response) => {
   const end = (status, text) => response.writeHead(status).end(text);
   try {
     const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
+    let size = 0;
+    for await (const chunk of request) {
+      size += chunk.length;
+      if (size > MAX_BODY_BYTES) return response.writeHead(413, { connection: "close" }).end();
+      chunks.push(chunk);
+    }
     const message = {
       id: request.headers["webhook-id"],
       timestamp: request.headers["webhook-timestamp"],

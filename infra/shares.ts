@@ -20,7 +20,8 @@ export interface Holder {
 type Dimension = "payer" | "client" | "domain";
 const DIMENSIONS: readonly Dimension[] = ["payer", "client", "domain"];
 
-const namesOf = (holder: Holder): string[] =>
+/** Returns the names under which a holder counts. */
+export const namesOf = (holder: Holder): string[] =>
   DIMENSIONS.flatMap((dimension) => (holder[dimension] === undefined ? [] : [`${dimension} ${holder[dimension]}`]));
 
 /** Counts by name; names with a count of zero are forgotten. */

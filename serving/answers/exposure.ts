@@ -1,7 +1,7 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Signer } from "../../infra/keys/signer.ts";
 import { formatMoney, formatSum, parseMoney } from "../../pipelines/record/money.ts";
-import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
+import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Limiter } from "../http/limits.ts";
 import { Problem, validate } from "../http/problem.ts";
@@ -18,6 +18,7 @@ import { type Checks, signedText } from "./check.ts";
 import type { Demand } from "./demand.ts";
 import { totalsOf } from "./exposure-totals.ts";
 import { payToVerdict } from "./pay-to.ts";
+import { keptTheMoney } from "./related.ts";
 
 export interface ExposureDeps {
   view: () => View;
@@ -74,19 +75,10 @@ export class Exposures {
   }
 }
 
-/**
- * Age from which a payment that settled without an answer counts as money taken. Until then the seller may pay it
- * back (verification-method.md section 5).
- */
-const REPAYMENT_MS = DAY_MS;
-
 /** Returns the standing of a dependency: the first value of `Standing`, in its order, whose condition holds. */
 function standingOf(facts: CheckFacts, row: VolatileRow | undefined, now: Date): Standing {
   const has = (flag: string): boolean => facts.flags?.includes(flag) === true;
-  const isUnservedTooLong = row?.unserved_since != null && row.unserved_since <= now.getTime() - REPAYMENT_MS;
-  // The card's flag may rest on records that were withdrawn after the card was signed. `unserved_since` of the
-  // volatile row (the facts that change faster than a card) does not count such records.
-  if (isUnservedTooLong || (has("took_the_money") && !has("records_withdrawn"))) return "took_the_money";
+  if (keptTheMoney(row, now) || has("took_the_money")) return "took_the_money";
   if (facts.defects.length > 0 || has("listing_mismatch")) return "listing_mismatch";
   if (facts.band !== "UNRATED") return "lettered";
   const wasPaid = (row?.paid_calls ?? 0) > 0 || (facts.tier !== null && facts.tier !== "LIVENESS_VERIFIED");

@@ -54,7 +54,13 @@ const orderFlags = (flags: Iterable<string>): string[] => {
  * Returns the grade as of now. When 20 % of the records behind the card are withdrawn, the letter becomes UNRATED. If
  * all are withdrawn, or the card had none, tier and composite are null too.
  */
-function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }: EndpointCorrections): Grade {
+function gradeOf(
+  view: View,
+  cap: string,
+  entry: Entry | undefined,
+  { disputed }: EndpointCorrections,
+  now: Date,
+): Grade {
   const headline = entry ? headlineOf(entry) : null;
   const { observations, withdrawn } = view.countsSince(cap, headline?.leaf);
   if (!headline) {
@@ -76,7 +82,7 @@ function gradeOf(view: View, cap: string, entry: Entry | undefined, { disputed }
   // A card that does not state its number of records may rest on withdrawn records only.
   const isDoubtful = withdrawnCount > 0 && (count === undefined || withdrawnCount >= WITHDRAWN_SHARE * count);
   const flags = [
-    ...ownFlags(view, cap, card.flags ?? [], headline.leaf),
+    ...ownFlags(view, cap, card.flags ?? [], headline.leaf, now),
     ...(disputed ? ["disputed"] : []),
     ...(isDoubtful ? ["records_withdrawn"] : []),
     ...(withdrawnCount > 0 && hasNoSamples ? ["stands_on_nothing"] : []),
@@ -165,7 +171,7 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
   const url = entry?.listing?.url ?? row?.url ?? null;
   const method = entry?.listing?.method ?? row?.method ?? null;
   const endpointCorrections = correctionsOf(view, cap);
-  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, endpointCorrections);
+  const { band, tier, composite, why, ...grade } = gradeOf(view, cap, entry, endpointCorrections, now);
   const payToResult = query.pay_to === undefined ? null : payToVerdict(row, query.pay_to);
   const related = relatedVerdict(view, { cap, url, payTos: payTosOf(query, row), cardFlags: grade.flags }, now);
   const correctionCount = endpointCorrections.corrections.length;

@@ -1,6 +1,7 @@
-import { dayOf } from "../../pipelines/record/time.ts";
+import { DAY_MS, dayOf } from "../../pipelines/record/time.ts";
 import { registrableDomain } from "../../pipelines/record/url.ts";
 import type { Flag } from "../../pipelines/record/vocabulary.ts";
+import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { TheftSummary } from "../tables/thefts.ts";
 import type { View } from "../tables/view.ts";
 
@@ -65,15 +66,36 @@ function publishedVerdict({ related }: View, { cap, url, payTos }: RelatedSubjec
 const RELATED_FLAGS: readonly string[] = ["payee_took_the_money", "domain_took_the_money"];
 
 /**
- * Returns a card's flags without those about related parties, which {@link relatedVerdict} computes anew: a card's
- * flags are as old as the card, and the payments behind them may since have been withdrawn or paid back. A card's
- * payee flag may also rest on an address that an endpoint only names, which may belong to anybody. All flags are kept
- * when there are no volatile tables, or only tables older than the card.
+ * Age from which a payment that settled without an answer counts as money taken. Until then the seller may pay it
+ * back (verification-method.md section 5).
+ */
+const REPAYMENT_MS = DAY_MS;
+
+/**
+ * Reports whether the endpoint of a volatile row kept the money of a call without an answer for a day. Payments that
+ * were paid back, or that a correction withdrew, do not count.
+ */
+export const keptTheMoney = (row: VolatileRow | undefined, now: Date): boolean =>
+  row?.unserved_since != null && row.unserved_since <= now.getTime() - REPAYMENT_MS;
+
+/**
+ * Returns a card's flags without those about taken money that do not hold any more: a card's flags are as old as the
+ * card, and the payments behind them may since have been withdrawn or paid back. The flags about related parties are
+ * all left out, since {@link relatedVerdict} computes them anew; a card's payee flag may also rest on an address that
+ * an endpoint only names, which may belong to anybody. All flags are kept when there are no volatile tables, or only
+ * tables older than the card.
  * @param leaf index of the card's leaf in the log
  */
-export function ownFlags(view: View, cap: string, flags: readonly string[], leaf: number): readonly string[] {
-  const hasNewerTables = view.volatile.madeAt !== null && view.hasRowSince(cap, leaf);
-  return hasNewerTables ? flags.filter((flag) => !RELATED_FLAGS.includes(flag)) : flags;
+export function ownFlags(
+  view: View,
+  cap: string,
+  flags: readonly string[],
+  leaf: number,
+  now: Date,
+): readonly string[] {
+  if (view.volatile.madeAt === null || !view.hasRowSince(cap, leaf)) return flags;
+  const isTaker = keptTheMoney(view.row(cap), now);
+  return flags.filter((flag) => !RELATED_FLAGS.includes(flag) && (isTaker || flag !== "took_the_money"));
 }
 
 /**

@@ -220,8 +220,10 @@ export class Checkout {
     const sameIdentifier = identifier === null ? undefined : table.ofIdentifier(from, identifier);
     // An order without a delivery was no purchase, so its identifier may be used again.
     if (sameIdentifier && sameIdentifier.key !== key && !FREE_IDENTIFIER_STATES.has(sameIdentifier.state)) {
-      const detail = `order ${sameIdentifier.id} has this payment-identifier: send its payment again`;
-      throw new Problem("payment_used", detail, { headers: { "touchstone-order": sameIdentifier.id } });
+      // The problem does not name that order: nothing of this payment is verified yet, so anybody can send one with this
+      // wallet and a guessed identifier, and an order can be read by its id alone.
+      const detail = "another order of this wallet has this payment-identifier: send the payment of that order again";
+      throw new Problem("payment_used", detail);
     }
     const order = table.ofKey(key);
     return order ? this.requireSameRequest(order, payment, requestSha256) : null;

@@ -135,7 +135,7 @@ export async function resumeThrough(
   { url, method, headers, body }: PaidRequest,
   patience?: Partial<Patience>,
 ): Promise<Omit<Bought, "answer">> {
-  const carrier = new Carrier(service, 0n, patience);
+  const carrier = new Carrier(service, null, patience);
   const response = await carrier.fetch(url, { method, headers, ...(body === null ? {} : { body }) });
   return outcomeOf(response, carrier);
 }

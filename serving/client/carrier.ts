@@ -88,14 +88,15 @@ const problem = (status: number, title: string, detail: string): Response =>
 export class Carrier {
   /** Id of the order; null until the service has returned it. */
   order: string | null = null;
-  /** Was a payment sent? */
+  /** Was a payment sent, and not answered with a price above the cap? */
   hasPaid = false;
   readonly #patience: Patience;
   #unknown: BuyUnknown | null = null;
 
   constructor(
     private readonly service: Service,
-    private readonly cap_micro: bigint,
+    /** Largest amount that may be signed, micro-units of USDC; null where no wallet is on top of this fetch. */
+    private readonly cap_micro: bigint | null,
     patience: Partial<Patience> = {},
   ) {
     this.#patience = { ...PATIENCE, ...patience };
@@ -111,29 +112,30 @@ export class Carrier {
       headers: [...request.headers],
       body: request.body === null ? null : new Uint8Array(await request.arrayBuffer()),
     };
-    if (PAYMENT_HEADERS.some((name) => request.headers.has(name))) return this.#follow(sent, request.signal);
-    const response = await this.#send(sent, request.signal);
-    return response.status === 402 ? this.#withinCap(response) : response;
+    const isPaid = PAYMENT_HEADERS.some((name) => request.headers.has(name));
+    const response = await (isPaid ? this.#follow(sent, request.signal) : this.#send(sent, request.signal));
+    return response.status === 402 ? this.#withinCap(response, isPaid) : response;
   };
 
   /**
-   * Returns the 402 if all its offers are within the cap, else a 403. Its price may differ from the check's estimate.
+   * Returns the 402 if all its offers are within the cap, else a 403. Its price may differ from the check's estimate,
+   * and some wallets (mppx) sign the 402 that answers a payment too. A 402 that answers a payment and offers nothing is
+   * returned, since there is nothing in it to sign.
    */
-  async #withinCap(response: Response): Promise<Response> {
+  async #withinCap(response: Response, isPaid: boolean): Promise<Response> {
+    const { cap_micro } = this;
+    if (cap_micro === null) return response;
     const { offers, unread } = await read402(response, TERMS_TIMEOUT_MS);
     const fits = (offer: Offer): boolean => {
       const { asset, network, amount } = offer;
       if (unreadIn(offer).length > 0 || asset === null || network === null || amount === null) return false;
-      return isUsdc(asset, [network]) && amount <= this.cap_micro;
+      return isUsdc(asset, [network]) && amount <= cap_micro;
     };
-    if (unread === null && offers.length > 0 && offers.every(fits)) return response;
+    if (unread === null && (isPaid || offers.length > 0) && offers.every(fits)) return response;
     response.body?.cancel().catch(() => {});
+    this.hasPaid = false;
     const asks = offers.map(({ amount, asset }) => `${amount} of ${asset}`).join(", ");
-    return problem(
-      403,
-      "Over the cap",
-      `the 402 asks ${asks || "nothing that can be read"}; the cap is ${this.cap_micro}`,
-    );
+    return problem(403, "Over the cap", `the 402 asks ${asks || "nothing that can be read"}; the cap is ${cap_micro}`);
   }
 
   #send({ url, method, headers, body }: PaidRequest, signal: AbortSignal): Promise<Response> {

@@ -137,7 +137,8 @@ function priceConcern(answer: CheckAnswer, offer: Offer, advertised: Advertised,
   if (!isSameAsset(asset, network, advertised)) return null;
   const was = microOf(advertised.amount);
   if (was === null || amount <= was) return null;
-  const refuses = amount * 1000n > was * BigInt(Math.round(policy.priceRise * 1000));
+  const rise = Math.round(policy.priceRise * 1000);
+  const refuses = rise !== Infinity && amount * 1000n > was * BigInt(rise);
   const says = `the payment is ${amount} millionths; the newest 402 asked ${advertised.amount}`;
   return { reason: "price", what: String(amount), says, refuses };
 }

@@ -20,8 +20,8 @@ export interface Policy {
    */
   defects: readonly string[];
   /**
-   * Largest ratio of a payment to the price in the newest 402 that the service received from the endpoint. It is not
-   * applied where prices are known to be dynamic.
+   * Largest ratio of a payment to the price in the newest 402 that the service received from the endpoint; Infinity: no
+   * limit. It is not applied where prices are known to be dynamic.
    */
   priceRise: number;
   /** What to do with an offer on a network that the newest 402 does not name. */

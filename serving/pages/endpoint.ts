@@ -184,12 +184,12 @@ function evidencePart(view: View, bucket: number): unknown {
 }
 
 /** Renders the part that explains how anybody can prove what the page states. */
-function verificationPart({ view, cap, facts: { reproduce }, base, proveFile }: EndpointPage): unknown {
+function verificationPart({ view, cap, facts: { reproduce, computedAt }, base, proveFile }: EndpointPage): unknown {
   const entry = view.entry(cap);
   const leaf = entry ? headlineOf(entry)?.leaf : undefined;
   const bucket = bucketOf(cap);
   return html`<section aria-labelledby="own" class="rule"><h2 id="own">Prove it yourself</h2><div class="prose">
-${leaf === undefined ? "" : provePart(cap, proveFile)}
+${leaf === undefined ? "" : provePart(cap, computedAt ?? null, proveFile)}
 ${reproduce ? html`<p>The same free handshake from your machine:</p>${command(reproduce)}` : ""}
 <p>The <a href="/v1/check?url=${cap}">signed answer</a> to a check, and its signature verified offline with Node alone
 (<a href="/docs/verify-a-check.mjs">the script</a>, <a href="/.well-known/svc-keys.json">the keys</a>):</p>

@@ -35,10 +35,14 @@ export const endpointHeaders = (file: ClientFile | null, base: string): Record<s
     ? scriptHeaders([`'${START_SCRIPT_HASH}'`, `'${file.integrity}'`, `${new URL(base).origin}${PROVE_MODULE}`])
     : scriptHeaders([]);
 
-/** Renders the button on the page of an endpoint that has a card. @param cap id of the endpoint */
-export const provePart = (cap: string, file: ClientFile | null): unknown =>
+/**
+ * Renders the button on the page of an endpoint that has a card.
+ * @param cap id of the endpoint
+ * @param computedAt when the card that the page shows was computed; null: the card does not state it
+ */
+export const provePart = (cap: string, computedAt: string | null, file: ClientFile | null): unknown =>
   file
-    ? html`<div class="proof" data-prove data-cap="${cap}"><p>A browser can prove the card of this page: keys, checkpoint, witnesses, its place in the log, its
+    ? html`<div class="proof" data-prove data-cap="${cap}"${computedAt === null ? "" : html` data-computed-at="${computedAt}"`}><p>A browser can prove the card of this page: keys, checkpoint, witnesses, its place in the log, its
 signature, that the tree holds no newer one, and the letter from the published rows (<a href="/docs/card-bundle#in-a-browser">how, and what it does not prove</a>).</p>
 <p><button type="button" id="prove-start" hidden data-src="${PROVE_MODULE}" data-integrity="${file.integrity}">Prove this card in your browser</button> <span id="prove-says" role="status"></span></p>
 <p class="soft small">Without script the <a href="/v1/trust/${cap}/bundle">card bundle</a> proves it. The button loads <a href="${PROVE_MODULE}">${PROVE_MODULE}</a> (${sizeText(file)}), sha256

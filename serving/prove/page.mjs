@@ -284,7 +284,7 @@ function mount(host) {
   if (cap) {
     const letter = document.querySelector(".verdict .grade")?.textContent ?? "";
     const sentence = document.querySelector(".verdict details p")?.textContent ?? "";
-    source = online("", cap, { letter, sentence });
+    source = online("", cap, { letter, sentence, computedAt: host.dataset.computedAt ?? null });
     host.append(result, policy.view);
     run();
     return;

@@ -65,8 +65,11 @@ export interface ProveOptions {
   /** The reader's clock, unix ms. */
   now_ms: number;
   get: Get;
-  /** Letter and sentence that the page shows beside the proof; null: there is no such page. */
-  shown: { letter: string; sentence: string } | null;
+  /**
+   * Letter and sentence that the page shows beside the proof, and when their card was computed (null: not known); null:
+   * there is no such page.
+   */
+  shown: { letter: string; sentence: string; computedAt: string | null } | null;
   /** Returns the tree of the newest checkpoint of this log that was proven in this browser before; null: none. */
   seenOf: (origin: string) => TreeRoot | null;
   /** Called once or more for each step, the last time with the step's outcome. */
@@ -179,19 +182,27 @@ async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Prom
 /** Checks that the page shows the letter and the sentence of the proven card. @returns outcome and sentence */
 function pageStep(shown: ProveOptions["shown"], card: Card, why: string): [Outcome, string] {
   if (!shown) return ["open", "no page is compared here"];
+  const isSameLetter = shown.letter.toUpperCase() === card.band.toUpperCase();
+  if (isSameLetter && shown.sentence.includes(why)) {
+    return ["shown", `letter ${card.band} and its sentence are those of the proven leaf`];
+  }
+  if (Date.parse(shown.computedAt ?? "") < Date.parse(String(card.computed_at))) {
+    return ["open", `the page is older than this card, which was computed at ${card.computed_at}: load the page again`];
+  }
   if (shown.letter.toUpperCase() === "UNRATED" && card.band !== "UNRATED") {
     return [
       "open",
       `the page shows no letter, and the card has ${card.band}: records of it may have been withdrawn since`,
     ];
   }
-  if (shown.letter.toUpperCase() !== card.band.toUpperCase()) {
-    return ["failed", `the page shows ${shown.letter}, and the proven card has ${card.band}`];
+  if (!isSameLetter) return ["failed", `the page shows ${shown.letter}, and the proven card has ${card.band}`];
+  if (card.band === "UNRATED") {
+    return [
+      "open",
+      `page and card have no letter, and the page says it in other words, as where its newest handshake asked for no payment or records were withdrawn; the leaf says: ${why}`,
+    ];
   }
-  if (!shown.sentence.includes(why)) {
-    return ["failed", `the page shows another sentence than the proven leaf: ${why}`];
-  }
-  return ["shown", `letter ${card.band} and its sentence are those of the proven leaf`];
+  return ["failed", `the page shows another sentence than the proven leaf: ${why}`];
 }
 
 /** Computes the newest card whose evidence is published again from its evidence files. @returns outcome and sentence */

@@ -1,7 +1,9 @@
 import { randomBytes } from "node:crypto";
+import { BoundedMap } from "../../infra/bounded-map.ts";
 import { sha256 } from "../../infra/canonical.ts";
 import { type Clock, systemClock } from "../../infra/clock.ts";
 import { repeatWork } from "../../infra/concurrency.ts";
+import { type Holder, namesOf } from "../../infra/shares.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { crockford130 } from "../../pipelines/record/ids.ts";
@@ -13,6 +15,9 @@ export const KEPT_DAYS = 30;
 
 /** Most bytes of all stored bodies together: room for some 400 of the largest, or for 80,000 web pages of 50 kB. */
 const MAX_BYTES = 4 * 2 ** 30;
+
+/** Most names of buyers whose bytes are counted; beyond it, the name that stored longest ago is forgotten. */
+const MAX_NAMES = 10_000;
 
 /** Folder of the bodies, in the store that also holds the orders. It has one subfolder for each day of fetching. */
 const FOLDER = "seen/";
@@ -54,19 +59,41 @@ export interface KeptBody {
 export class EvidenceBodies {
   /** Bytes of all bodies that were stored at the last sweep, plus the bytes that this replica has stored since. */
   #storedBytes = 0;
+  /** Bytes that this replica has stored since its start under each name of a buyer, by the day of fetching. */
+  readonly #bytesOf = new BoundedMap<string, Map<string, number>>(MAX_NAMES);
 
   constructor(private readonly deps: BodiesDeps) {}
 
-  /** Refuses work while the stored bodies have {@link BodiesDeps.maxBytes} or more. @throws Problem unavailable */
-  refuseWhenFull(): void {
-    if (this.#storedBytes < (this.deps.maxBytes ?? MAX_BYTES)) return;
-    throw new Problem("unavailable", "too many bodies of others are kept at the moment; nothing is charged", {
+  /**
+   * Refuses work while the stored bodies have {@link BodiesDeps.maxBytes} or more, and work of a buyer under one of
+   * whose names (wallet, client network) as many bytes are stored as are free: one buyer alone can have half of the
+   * room, as in shares.ts. @throws Problem unavailable
+   */
+  refuseWhenFull(buyer: Holder = {}): void {
+    const free = (this.deps.maxBytes ?? MAX_BYTES) - this.#storedBytes;
+    const isOverShare = namesOf(buyer).some((name) => this.#bytesUnder(name) >= free);
+    if (free > 0 && !isOverShare) return;
+    const whose = free > 0 ? "of your wallet or network" : "of others";
+    throw new Problem("unavailable", `too many bodies ${whose} are kept at the moment; nothing is charged`, {
       headers: { "retry-after": "3600" },
     });
   }
 
+  /** Returns the bytes of a name whose days of storage are not over. */
+  #bytesUnder(name: string): number {
+    let bytes = 0;
+    for (const [day, size] of this.#bytesOf.get(name) ?? []) if (day >= this.#firstDay()) bytes += size;
+    return bytes;
+  }
+
+  #countBytes(name: string, today: string, size: number): void {
+    const days = [...(this.#bytesOf.get(name) ?? [])].filter(([day]) => day >= this.#firstDay());
+    const byDay = new Map(days);
+    this.#bytesOf.set(name, byDay.set(today, (byDay.get(today) ?? 0) + size));
+  }
+
   /** Stores a body durably for at least {@link KEPT_DAYS} days. @throws Problem unavailable when the store fails */
-  async keep(body: Uint8Array): Promise<KeptBody> {
+  async keep(body: Uint8Array, buyer: Holder = {}): Promise<KeptBody> {
     const day = dayOf(this.deps.clock.now());
     const id = `${day.replaceAll("-", "")}-${crockford130(randomBytes(HASH_BYTES))}`;
     const object = Buffer.concat([sha256(body), body]);
@@ -78,6 +105,7 @@ export class EvidenceBodies {
     });
     if (result !== "created") throw new Error("an id of 130 random bits was drawn twice");
     this.#storedBytes += object.length;
+    for (const name of namesOf(buyer)) this.#countBytes(name, day, object.length);
     this.deps.metrics.count("touchstone_evidence_bodies_written_bytes_total", {}, object.length);
     return { id, until: `${addDays(day, KEPT_DAYS + 1)}T00:00:00.000Z` };
   }
@@ -144,6 +172,11 @@ export class EvidenceBodies {
 
   #isOver(key: string): boolean {
     const day = key.slice(FOLDER.length, FOLDER.length + "2026-01-01".length);
-    return day < addDays(dayOf(this.deps.clock.now()), -KEPT_DAYS);
+    return day < this.#firstDay();
+  }
+
+  /** Returns the first day whose bodies are still kept. */
+  #firstDay(): string {
+    return addDays(dayOf(this.deps.clock.now()), -KEPT_DAYS);
   }
 }

@@ -36,8 +36,8 @@ const unavailableProblem = (detail: string): Problem =>
 /**
  * Fetches an address with one GET, within the limits of the egress profile `evidence`. Any complete answer is returned,
  * whatever its status.
- * @throws Problem bad_request for an address that is never fetched, not_fetched without a complete answer, unavailable for a
- * fault on our side
+ * @throws Problem bad_request for an address that is never fetched, not_fetched without a complete answer (also where the
+ * address redirects to one that is never fetched), unavailable for a fault on our side
  */
 export async function fetchAnswer(
   egress: Egress,
@@ -55,15 +55,16 @@ export async function fetchAnswer(
     ...(signal ? { signal } : {}),
   });
   if (result.outcome === "answered") return result;
-  if (result.outcome !== "refused") {
+  // When the egress refuses without a reason, the fault is this machine's, not the address's.
+  if (result.outcome === "refused" && !result.reason) throw unavailableProblem("nothing can be fetched now");
+  // A refusal after a request was sent is of the target of a redirect, which the site chose, not the client.
+  if (result.outcome !== "refused" || result.sent) {
     throw new Problem(
       "not_fetched",
       `no whole answer came from ${url}: ${result.says}`,
       errorsAt(pointer, result.says),
     );
   }
-  // When the egress refuses without a reason, the fault is this machine's, not the address's.
-  if (!result.reason) throw unavailableProblem("nothing can be fetched now");
   throw new Problem(
     "bad_request",
     `${pointer.slice(1)} is never fetched: ${result.says}`,

@@ -1,5 +1,6 @@
 import type { Clock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
+import type { Holder } from "../../infra/shares.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
 import { inclusionProof } from "../../infra/tree/proof.ts";
 import type { Snapshot } from "../../pipelines/published/reader.ts";
@@ -32,15 +33,15 @@ export interface ReceiptsDeps {
 export class Receipts {
   constructor(private readonly deps: ReceiptsDeps) {}
 
-  /** Refuses work while the store of bodies is full; called before anything is fetched. @throws Problem unavailable */
-  refuseWhenFull(): void {
-    this.deps.bodies.refuseWhenFull();
+  /** Refuses work while the store of bodies is full, or the buyer's share of it; called before anything is fetched. @throws Problem unavailable */
+  refuseWhenFull(buyer?: Holder): void {
+    this.deps.bodies.refuseWhenFull(buyer);
   }
 
   /** Stores a body durably. @returns the member `body` of an answer @throws Problem unavailable */
-  async keep(body: Uint8Array): Promise<EvidenceAnswer["body"]> {
+  async keep(body: Uint8Array, buyer?: Holder): Promise<EvidenceAnswer["body"]> {
     if (body.length === 0) return { base64: "", href: null, kept_until: null };
-    const { id, until } = await this.deps.bodies.keep(body);
+    const { id, until } = await this.deps.bodies.keep(body, buyer);
     return {
       base64: body.length <= INLINE_BYTES ? Buffer.from(body).toString("base64") : null,
       href: `${this.deps.baseUrl}/v1/web/evidence/bodies/${id}`,

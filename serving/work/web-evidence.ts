@@ -68,7 +68,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
   async run({ url, compare_to }, deps, signal) {
     const { egress, clock, signer, holder, receipts } = deps;
     if (!receipts) throw new Problem("unavailable", "this service has no store for what was fetched");
-    receipts.refuseWhenFull();
+    receipts.refuseWhenFull(holder);
     const answer = await fetchAnswer(egress, { url, pointer: "/url", holder, trace: true, signal });
     const fetchedAt = clock.now();
     const [sha256, excerpt] = await Promise.all([sha256hexAsync(answer.body), excerptOf(deps, answer, signal)]);
@@ -88,7 +88,7 @@ export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
     };
     const receipt = EvidenceReceipt.parse(JSON.parse(signedText(signer, unsigned)));
     const receiptSha256 = sha256hex(canonicalBytes(receipt));
-    const body = await receipts.keep(answer.body);
+    const body = await receipts.keep(answer.body, holder);
     const proof = await receipts.recordHash(receiptSha256);
     return { schema: "svc.evidence.v2", receipt, receipt_sha256: receiptSha256, body, proof };
   },

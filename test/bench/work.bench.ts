@@ -135,7 +135,9 @@ async function briefs(): Promise<void> {
       ),
     ),
   );
-  await record.live(specs.map((spec, i) => rowOf(spec, { price: `0.0${10 + (i % 90)}000` })));
+  await record.live(
+    specs.map((spec, i) => rowOf(spec, { price: `0.0${10 + (i % 90)}000`, unserved_since: i % 50 ? null : 0 })),
+  );
   const serving = await servingOver(record);
   const world = await worldOf({});
   const { egress, register, extractor } = world;

@@ -13,11 +13,11 @@ import type { CardProof } from "../../serving/schemas/trust.ts";
 import { liesOf } from "../helpers/bundle-lies.ts";
 import { type LiveService, liveService, now, peer } from "../helpers/client.ts";
 import { builtClient } from "../helpers/client-package.ts";
-import { listingDraft, NOW, ORIGIN, type PublicRecord } from "../helpers/public-record.ts";
+import { cardOf, listingDraft, NOW, ORIGIN, type PublicRecord } from "../helpers/public-record.ts";
 import { noteSigner } from "../helpers/witnessed.ts";
 import { capOf } from "../pipelines/2-ingest/records.ts";
 import { chromiumPath, launchChromium, mayBeMissing } from "./chromium.ts";
-import { BETTER, GOOD, otherRows, provenRecord, UNFOUNDED, UNSIGNED } from "./proven-record.ts";
+import { BETTER, GOOD, otherRows, provenRecord, specOf, UNFOUNDED, UNSIGNED } from "./proven-record.ts";
 
 /**
  * The proof of a card in a real browser: the honest case, and a service that lies in each of the ways that a mirror is
@@ -556,5 +556,20 @@ describe.skipIf(missing)("a log that grows", () => {
       lie = null;
       await context.close();
     }
+  });
+
+  test("a page that was loaded before its endpoint was graded again is told as old, and as no lie", async () => {
+    const context = await contextWith(policy);
+    const page = await context.newPage();
+    await page.goto(`${site.url}/endpoint/${capOf(GOOD)}`);
+    const card = cardOf(specOf(GOOD), { band: "C", computed_at: "2026-11-21T11:00:00.000Z" });
+    await record.publish(record.grades([card], "C: its price moves too much."));
+    await live.follower.refresh();
+    await page.locator("#prove-start").click();
+    const { outcomes, says } = await told(page);
+    expect([outcomes.page, says.page]).toEqual(["open", expect.stringContaining("load the page again")]);
+    await context.close();
+    const fresh = await told(await pressed(await contextWith(policy)));
+    expect(fresh.outcomes.page).toBe("shown");
   });
 });

@@ -29,6 +29,8 @@ interface Order {
  */
 export type AnswerFault = "lost" | "cut" | "open" | "busy" | "proxy" | "slow" | "silent" | "refused" | "expired";
 
+const readPayment = (paid: string): PaymentPayload => JSON.parse(Buffer.from(paid, "base64").toString());
+
 /**
  * The pay-on-delivery side of the service in small, over real HTTP and a real chain: asks 402, verifies and settles with the
  * facilitator after its work, knows a payment that came before for the same order, and answers the same bytes again.
@@ -144,16 +146,19 @@ export class ViaServer {
     const expect = (request.headers["touchstone-expect"] as string | undefined) ?? null;
     this.calls.push({ paid, publish, expect, url: request.url!, body });
     await this.at(paid === null ? "price" : "paid");
-    if (paid === null) {
+    const askPrice = () => {
       const resource = { url: `${this.url}${request.url}` };
       const required = { x402Version: 2, resource, accepts: [this.#terms, ...this.extra] };
       return json(402, {}, { "payment-required": encodePaymentRequiredHeader(required) });
-    }
+    };
+    if (paid === null) return askPrice();
     const fault = this.faults[this.#paid++];
     if (fault === "busy") return json(503, {}, { "content-type": "application/problem+json", "retry-after": "0" });
     if (fault === "proxy") return void response.writeHead(502, { "content-type": "text/html" }).end("<h1>Bad gateway");
     if (fault === "refused") return json(502, { title: "No price" }, { "content-type": "application/problem+json" });
     if (fault === "slow") return void response.writeHead(408, { connection: "close", "content-length": "0" }).end();
+    // The seller asks for another price than the one that is paid.
+    if (this.#orders.size === 0 && readPayment(paid).accepted.amount !== this.amount) return askPrice();
     const order = await this.#inTurn(() =>
       this.#order(paid, `${request.method} ${request.url} ${body}`, fault === "open"),
     );
@@ -189,7 +194,7 @@ export class ViaServer {
     const key = createHash("sha256").update(paid).digest("hex");
     const known = this.#orders.get(key);
     if (known) return known.request === request ? known : null;
-    const payload = JSON.parse(Buffer.from(paid, "base64").toString()) as PaymentPayload;
+    const payload = readPayment(paid);
     const verified = await this.facilitator.verify(payload, this.#terms);
     if (!verified.isValid) throw new Error(verified.invalidReason);
     const body = this.passes ? JSON.stringify({ sum: 42 }) : JSON.stringify({ status: 502, title: "Not delivered" });

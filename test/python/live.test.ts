@@ -79,7 +79,9 @@ beforeAll(async () => {
     record.grades([cardOf(at("took"), { computed_at, band: "UNRATED", flags: ["took_the_money"] })], "It took it."),
     record.grades([cardOf(at("liar"), { computed_at, band: "F" })], "F: it fails."),
   );
-  await record.live(["good", "swapped", "dear", "took", "liar"].map((name) => rowOf(at(name))));
+  const kept = { unserved: 1, unserved_since: 0 };
+  const rows = ["good", "swapped", "dear", "took", "liar"].map((name) => rowOf(at(name), name === "took" ? kept : {}));
+  await record.live(rows);
   const { app } = await servingOver(record, { clock });
   live = await serve({ app, port: 0, host: "127.0.0.1", graceMs: 200 });
 });

@@ -52,6 +52,12 @@ def test_decisions() -> None:
         assert mine == case["decision"], case
 
 
+def test_a_price_may_rise_without_a_limit() -> None:
+    case = next(one for one in CASES["decisions"] if one["decision"]["reason"] == "price" and one["policy"] == {})
+    offers = [offer(one) for one in case["offers"]]
+    assert decide(case["answer"], offers, Policy(price_rise=float("inf"))).reason != "price"
+
+
 def test_entries() -> None:
     assert len(CASES["entries"]) > 100
     for case in CASES["entries"]:

@@ -81,6 +81,10 @@ describe("integrations", () => {
     await expect(guard(SUM.url, payTo, { atLeast: "A" })).rejects.toThrow("refused");
     await expect(guard("javascript:1", payTo)).rejects.toThrow("not checked");
     await expect(guard(SUM.url, payTo, { host: "http://127.0.0.1:1" })).rejects.toThrow();
+    const answering = (body: string) => guard(SUM.url, payTo, { host: `data:application/json,${body}#` });
+    expect((await answering('{"band":"D"}')).band).toBe("D");
+    for (const body of ["{}", '{"status":"ok"}', "[]", '{"band":""}', '{"band":"A+"}', '{"band":null}'])
+      await expect(answering(body), body).rejects.toThrow("refused: ");
   });
 
   test("the MCP configuration leads to the server", async () => {

@@ -28,6 +28,7 @@ const FAILING = spec("failing");
 const THIEF = spec("thief");
 const PENDING = spec("pending");
 const FLAGGED = spec("flagged");
+const PAID_BACK = spec("paid-back");
 const WITHDRAWN = spec("withdrawn");
 const LIES = spec("lies");
 const PAID = spec("paid");
@@ -39,7 +40,7 @@ let record: PublicRecord;
 let serving: TestServing;
 beforeAll(async () => {
   record = await PublicRecord.open();
-  const all = [GOOD, FAILING, THIEF, PENDING, FLAGGED, WITHDRAWN, LIES, PAID, PROBED, EURO, LISTED];
+  const all = [GOOD, FAILING, THIEF, PENDING, FLAGGED, PAID_BACK, WITHDRAWN, LIES, PAID, PROBED, EURO, LISTED];
   await record.publish(
     ...all.map((one) => [listingDraft(one)]),
     record.grades([cardOf(GOOD, { band: "A" })], "A on OUTCOME_VERIFIED."),
@@ -47,6 +48,7 @@ beforeAll(async () => {
     record.grades([cardOf(THIEF, { band: "C" })], "C on OUTCOME_VERIFIED."),
     record.grades([cardOf(PENDING, { band: "B", flags: ["money_pending"] })], "B on OUTCOME_VERIFIED."),
     record.grades([cardOf(FLAGGED, { band: "C", flags: ["took_the_money"] })], "C on OUTCOME_VERIFIED."),
+    record.grades([cardOf(PAID_BACK, { band: "C", flags: ["took_the_money"] })], "C on OUTCOME_VERIFIED."),
     record.grades([cardOf(WITHDRAWN, { flags: ["took_the_money"], sample_count: 10 })], "C."),
     record.grades([cardOf(LIES, { band: "B" })], "B on OUTCOME_VERIFIED."),
   );
@@ -56,7 +58,7 @@ beforeAll(async () => {
     rowOf(FAILING, { pay_to: A, price: "0.500000" }),
     rowOf(THIEF, { pay_to: B, unserved: 2, unserved_since: now - 25 * HOUR, defects: DEFECT }),
     rowOf(PENDING, { pay_to: B, unserved: 1, unserved_since: now - 23 * HOUR }),
-    rowOf(FLAGGED, { pay_to: B }),
+    rowOf(PAID_BACK, { pay_to: B }),
     rowOf(WITHDRAWN, { pay_to: B, withdrawn_since: 10, paid_calls: 9 }),
     rowOf(LIES, { pay_to: A.toUpperCase().replace("0X", "0x"), defects: DEFECT, price: "0.030000" }),
     rowOf(PAID, { pay_to: null, asked_pay_to: BASE58, pay_tos: [BASE58], networks: [SOLANA], price: "0.200000" }),
@@ -138,7 +140,8 @@ describe("POST /v1/exposure", () => {
   test.each([
     ["taken and a day gone by, before its defects", THIEF, "took_the_money"],
     ["taken, and it may still be paid back", PENDING, "lettered"],
-    ["the card says so", FLAGGED, "took_the_money"],
+    ["the card says so, and no live table is newer", FLAGGED, "took_the_money"],
+    ["the card says so, and the money was paid back since", PAID_BACK, "lettered"],
     ["the card said so of records that were withdrawn", WITHDRAWN, "paid_no_letter"],
     ["a defect, before its letter", LIES, "listing_mismatch"],
     ["a letter", GOOD, "lettered"],

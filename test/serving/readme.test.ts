@@ -36,7 +36,7 @@ beforeAll(async () => {
     record.grades([cardOf(TAKER, { band: "C", flags: ["took_the_money"] })], "C: it took 0.02 in 1 of 40 paid calls."),
     record.grades([cardOf(BAD, { band: "F" })], "F: at most 9.1 % of its answers are right."),
   );
-  await record.live(all.map((one) => rowOf(one)));
+  await record.live(all.map((one) => rowOf(one, one === TAKER ? { unserved: 1, unserved_since: 0 } : {})));
   live = await serve({ app: (await servingOver(record)).app, port: 0, host: "127.0.0.1", graceMs: 200 });
   const [, script] = /^```js\n(.*?)\n```$/ms.exec(text)!;
   expect(script!.split("\n").length).toBeLessThanOrEqual(12);
@@ -49,6 +49,9 @@ afterAll(async () => {
 });
 
 const ask = (url: string, price: number, payTo = PAY_TO) => mayPay({ url, payTo, price });
+/** An answer with status 200 of something that is not the service. */
+const answering = (body: string) =>
+  mayPay({ ...GOOD, payTo: PAY_TO, price: 0.01, host: `data:application/json,${body}#` });
 
 describe("ten lines before you pay", () => {
   test("let pay what is good, and little where the letter says so or nothing is known", async () => {
@@ -64,6 +67,18 @@ describe("ten lines before you pay", () => {
     await expect(ask(BAD.url, 0.01)).rejects.toThrow("at most 0 a call: F: at most 9.1 %");
     await expect(ask(GOOD.url, 0.01, `0x${"9".repeat(40)}`)).rejects.toThrow("at most 0 a call: Do not pay yet");
     await expect(ask("javascript:alert(1)", 0.01)).rejects.toThrow("not checked: url must be");
+  });
+
+  test.each(["{}", '{"status":"ok"}', "[]", '{"band":"A+"}', '{"band":null}'])(
+    "pay nothing where the answer is %s",
+    async (body) => {
+      await expect(answering(body)).rejects.toThrow("at most 0 a call");
+      expect((await answering('{"band":"A"}')).band).toBe("A");
+    },
+  );
+
+  test.each([Number.NaN, undefined, "free"])("pay nothing where the 402 has the price %s", async (price) => {
+    await expect(ask(GOOD.url, price as number)).rejects.toThrow("at most 1 a call");
   });
 });
 

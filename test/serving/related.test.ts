@@ -224,8 +224,13 @@ describe("what payee and domain are known for", () => {
     live.clock.pass(61_000);
     expect((await twin())?.flags).toContain(PAYEE);
     expect(tookOf(await ask(urlOf("twin")))).toEqual([]);
+    // Nor does a signed answer call the endpoint itself a thief on the word of its old card.
+    const own = async () => (await leaves()).findLast((card) => card.capability_id === capOf("pay.evil"));
+    expect((await own())?.flags).toContain(OWN);
+    expect(tookOf(await ask(urlOf("pay.evil")))).toEqual([]);
     await turn(records.reinstated("pay.evil", ago(0.3), "all"));
     expect(tookOf(await ask(urlOf("twin")))).toEqual([PAYEE]);
+    expect(tookOf(await ask(urlOf("pay.evil")))).toEqual([OWN]);
   });
 });
 

@@ -450,7 +450,12 @@ describe("receive-notices.mjs", () => {
 
   test("echoes the challenge, takes what is signed once, and refuses everything else", async () => {
     const clock = new ManualClock(new Date().toISOString());
-    documents = createServer((_, response) => response.end(JSON.stringify(bed.record.jwks)));
+    let asked = 0;
+    // The first time the keys are asked for, the service is overloaded.
+    documents = createServer((_, response) => {
+      const [status, body] = asked++ === 0 ? [503, { status: 503, title: "Unavailable" }] : [200, bed.record.jwks];
+      response.writeHead(status as number).end(JSON.stringify(body));
+    });
     await new Promise<void>((done) => documents.listen(0, "127.0.0.1", done));
     const keys = `http://127.0.0.1:${(documents.address() as AddressInfo).port}/`;
     child = spawn(process.execPath, [script, keys, "0"], { stdio: ["ignore", "pipe", "inherit"] });
@@ -463,22 +468,26 @@ describe("receive-notices.mjs", () => {
     const egress = createEgress({ allowLoopback: true, userAgent: "test" });
     const on = await bed.serving({ clock, receivers: { egress, log: bed.log, allowPlainHttp: true } });
     const url = `http://127.0.0.1:${port}/`;
+    const forged = { type: "card.changed", asked: "x", seq: 1, change: "band", from: null, to: { band: "A" } };
+    const seconds = String(Math.floor(Date.now() / 1000));
+    const headers = { "webhook-id": "ntc_x", "webhook-signature": `v1a,${Buffer.alloc(64).toString("base64")}` };
+    const post = (timestamp: string, body = JSON.stringify(forged)) =>
+      fetch(url, { method: "POST", body, headers: { ...headers, "webhook-timestamp": timestamp } });
+    expect([(await post(seconds)).status, asked]).toEqual([401, 1]);
     const one = await watch(on, url, [SUM.url]);
     await bed.card(SUM, { band: "F" });
     await deliver(bed.notifier({ clock }));
     await expect.poll(() => out, { timeout: 60_000 }).toMatch(/sum #1 band: A -> F/);
     const answer = WatcherAnswer.parse(await (await readWatcher(on, one)).json());
     expect(answer.deliveries[0]).toMatchObject({ delivered: true, status: 204 });
-    const forged = { type: "card.changed", asked: "x", seq: 1, change: "band", from: null, to: { band: "A" } };
-    const seconds = String(Math.floor(Date.now() / 1000));
-    const headers = { "webhook-id": "ntc_x", "webhook-signature": `v1a,${Buffer.alloc(64).toString("base64")}` };
-    const post = (timestamp: string) =>
-      fetch(url, {
-        method: "POST",
-        body: JSON.stringify(forged),
-        headers: { ...headers, "webhook-timestamp": timestamp },
-      });
+    const long = await post(seconds, " ".repeat(1024 * 1024)).then(
+      ({ status }) => status,
+      () => "cut off",
+    );
+    expect([413, "cut off"]).toContain(long);
     expect([(await post(seconds)).status, (await post("1")).status, (await post("x")).status]).toEqual([401, 400, 400]);
+    // Whoever sends what is not signed does not make it ask for the keys each time.
+    expect(asked).toBe(2);
     expect(out.split("\n").filter((line) => line.includes("->"))).toHaveLength(1);
     expect(await (await on.get("/docs/receive-notices.mjs")).text()).toContain("webhook-signature");
     expect((await on.get("/docs/watchers")).status).toBe(200);

@@ -46,7 +46,7 @@ class Policy:
     not_asked: Word = _USUAL["notAsked"]
     flags: Sequence[str] = field(default=tuple(_USUAL["flags"]))
     defects: Sequence[str] = field(default=tuple(_USUAL["defects"]))
-    #: Largest ratio of a payment to the price in the newest 402.
+    #: Largest ratio of a payment to the price in the newest 402; infinity: no limit.
     price_rise: float = _USUAL["priceRise"]
     other_network: Word = _USUAL["otherNetwork"]
     other_asset: Word = _USUAL["otherAsset"]
@@ -159,7 +159,8 @@ def _of_offer(answer: Mapping[str, Any], offer: Offer, policy: Policy, now_s: fl
         was = _micro(advertised["amount"])
         if was is not None and amount > was:
             says = f"the payment is {amount} millionths; the newest 402 asked {advertised['amount']}"
-            refuses = amount * 1000 > was * math.floor(policy.price_rise * 1000 + 0.5)
+            permille = policy.price_rise * 1000 + 0.5
+            refuses = math.isfinite(permille) and amount * 1000 > was * math.floor(permille)
             yield Concern("price", str(amount), says, refuses)
 
 

@@ -4,6 +4,7 @@ import { NETWORK_NAMES, USDC } from "../../../pipelines/record/networks.ts";
 import { BadUrl, hostOf, normaliseUrl } from "../../../pipelines/record/url.ts";
 import type { Band } from "../../../pipelines/record/vocabulary.ts";
 import { readQuestion } from "../../answers/question.ts";
+import { ownFlags } from "../../answers/related.ts";
 import { findEndpoints } from "../../answers/search.ts";
 import type { BriefAnswer, BriefQuotation, BriefSource } from "../../schemas/brief.ts";
 import { defectsOf } from "../../tables/defects.ts";
@@ -451,7 +452,7 @@ async function membersOf(
     const hasTheftFlag = (entry: ListedEntry): boolean => {
       const card = headlineOf(entry);
       if (card?.band !== "F" || ++unpackedCount > MAX_UNPACKED) return false;
-      return cardOf(card).flags?.includes("took_the_money") === true;
+      return ownFlags(view, entry.cap, cardOf(card).flags ?? [], card.leaf, now).includes("took_the_money");
     };
     const says = "took money for paid calls and delivered nothing, without paying it back";
     return collectMembers(

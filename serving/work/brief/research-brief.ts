@@ -1,6 +1,6 @@
 import { sha256hexAsync } from "../../../infra/canonical.ts";
 import { rfc3339 } from "../../../pipelines/record/time.ts";
-import { badField, Problem } from "../../http/problem.ts";
+import { badField, Problem, type ProblemCode } from "../../http/problem.ts";
 import { BriefAnswer, type BriefQuotation, BriefRequest, type BriefSource } from "../../schemas/brief.ts";
 import { Extracted } from "../../schemas/extract.ts";
 import { extractDocument, type FetchedAnswer, fetchDocument } from "../fetching.ts";
@@ -24,6 +24,12 @@ const MAX_ALL_BYTES = 12 * 1024 * 1024;
 /** Kinds of documents whose text has wrapped lines. In texts of all other kinds each line is a paragraph. */
 const WRAPPED_KINDS: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
 
+/**
+ * Problems of a document that could not be read. An address in the request that is never fetched is the client's
+ * mistake, and other errors are faults of ours: both end the work.
+ */
+const UNREADABLE: readonly ProblemCode[] = ["not_fetched", "not_extracted"];
+
 /** A document that was read, or why it could not be. */
 type ReadResult = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
 
@@ -35,6 +41,8 @@ interface ReadContext {
   bytesLeft: number;
   /** Returns the JSON pointer to the i-th address in the request, for errors. */
   pointer: (i: number) => string;
+  /** Problems of one document that do not end the work. */
+  passes: readonly ProblemCode[];
 }
 
 async function readAt(url: string, i: number, reading: ReadContext): Promise<Source> {
@@ -88,8 +96,7 @@ async function readAll(urls: readonly string[], reading: ReadContext): Promise<R
     try {
       return { ok: true, source: await readAt(url, i, reading) };
     } catch (error) {
-      // An address that is never fetched is the client's mistake, and other errors are faults of ours: both end the work.
-      if (!(error instanceof Problem) || !["not_fetched", "not_extracted"].includes(error.code)) throw error;
+      if (!(error instanceof Problem) || !reading.passes.includes(error.code)) throw error;
       return { ok: false, url, problem: error };
     }
   });
@@ -110,7 +117,8 @@ interface SourcesRead {
 
 /** Reads the addresses of a request. @throws Problem not_fetched when none could be read, with the reason of each */
 async function readUrls(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
-  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: (i) => `/urls/${i}` });
+  const reading = { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: (i: number) => `/urls/${i}`, passes: UNREADABLE };
+  const results = await readAll(urls, reading);
   const sources = results.flatMap((one) => (one.ok ? [one.source] : []));
   if (sources.length === 0) {
     const errors = results.flatMap((one) => (one.ok ? [] : (one.problem.extra.errors ?? [])));
@@ -141,7 +149,9 @@ async function readPagesAndSearch(question: string, deps: WorkDeps, signal?: Abo
   const urls = await search.find(question, signal).catch(() => {
     throw new Problem("unavailable", "the search cannot be asked now", { headers: { "retry-after": "10" } });
   });
-  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: () => "/question" });
+  // An address that is never fetched was found by the search and not given by the client.
+  const passes: ProblemCode[] = [...UNREADABLE, "bad_request"];
+  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: () => "/question", passes });
   const sources = [...ownPages, ...results.flatMap((one) => (one.ok ? [one.source] : []))];
   return {
     asked_of: { what: "search", says: `${search.says}, and ${corpus.says}` },

@@ -4,6 +4,7 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { wrapFetchWithPayment } from "@x402/fetch";
+import { evm, Mppx } from "mppx/client";
 import { createPublicClient, http, parseAbi } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
@@ -264,6 +265,20 @@ describe("nothing is signed where", () => {
     expect(await bought.response.json()).toMatchObject({ title: "Over the cap" });
   });
 
+  test("the price rises above the cap when the payment comes, and the wallet (mppx) pays a 402 that answers one", async () => {
+    via.amount = "12000";
+    via.at = (step) => {
+      if (step === "paid") via.amount = "30001";
+    };
+    const methods = [evm.charge({ account, currencies: [evm.assets.baseSepolia.USDC], maxAmount: "1" })];
+    const pay = (fetch: typeof globalThis.fetch) => Mppx.create({ fetch, methods, polyfill: false }).fetch;
+    const bought = await buy({ pay });
+    const signatures = via.calls.flatMap(({ paid }) => (paid === null ? [] : [amountOf(paid)]));
+    expect([bought.outcome, bought.response.status, signatures]).toEqual(["not_paid", 403, ["12000"]]);
+    expect(await bought.response.json()).toMatchObject({ detail: expect.stringContaining("30001 of") });
+    expect(await spent()).toBe(0n);
+  });
+
   test("one of the offers is in another asset", async () => {
     const asset = "0x2222222222222222222222222222222222222222";
     via.extra = [{ ...(await quoted()), asset }];
@@ -271,6 +286,10 @@ describe("nothing is signed where", () => {
     expect(signed).toBe(0);
   });
 });
+
+/** The amount for which a payment of the version 2 is signed. */
+const amountOf = (paid: string): string =>
+  JSON.parse(Buffer.from(paid, "base64").toString()).payload.authorization.value;
 
 async function quoted(): Promise<PaymentRequirements> {
   const { headers } = await fetch(`${via.url}/v1/via/cap_x`, { method: "POST" });

@@ -41,7 +41,8 @@ beforeAll(async () => {
     record.grades([cardOf(THIEF, { band: "UNRATED", flags: ["took_the_money"] })], "It took the money."),
     record.grades([cardOf(DYNAMIC, { flags: ["dynamic_price"] })], "B: it delivers."),
   );
-  await record.live([...ALL.map((spec) => rowOf(spec)), rowOf(UNPRICED, { price: null, asset: null, networks: [] })]);
+  const rows = ALL.map((spec) => rowOf(spec, spec === THIEF ? { unserved: 1, unserved_since: 0 } : {}));
+  await record.live([...rows, rowOf(UNPRICED, { price: null, asset: null, networks: [] })]);
   live = await liveService(record);
 });
 afterAll(async () => {
@@ -90,6 +91,7 @@ const CASES: Case[] = [
   ],
   ["a little more than it asked", GOOD, { amount: 25_000n }, {}, "allowed"],
   ["a little more, where nothing more is paid", GOOD, { amount: 20_001n }, { priceRise: 1 }, "price"],
+  ["any rise, where the buyer sets no limit", GOOD, { amount: 10n ** 30n }, { priceRise: Infinity }, "allowed"],
   ["less than it asked", GOOD, { amount: 1n }, { priceRise: 1 }, "allowed"],
   ["three times what it asked", GOOD, { amount: 60_000n }, {}, "price"],
   ["three times, of a dynamic price", DYNAMIC, { amount: 60_000n }, {}, "allowed"],

@@ -89,6 +89,8 @@ function* casesOf(): Generator<Case> {
     { otherScheme: "pay" },
     { priceRise: 1 },
     { priceRise: 1.0005 },
+    // No limit: JSON has no infinity.
+    { priceRise: 1e306 },
     { maxValidity_s: 31_536_000 },
   ];
   const answers = [

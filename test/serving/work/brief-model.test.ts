@@ -234,6 +234,7 @@ describe("a search", () => {
       {},
       null,
       { link: urls("/nowhere")[0] },
+      { link: "http://10.0.0.1:8443/" },
       { link: urls("/faq")[0] },
     ];
     answer = found(results);
@@ -243,6 +244,7 @@ describe("a search", () => {
     expect(brief.sources.map(({ read, url }) => [read, url])).toEqual([
       ...urls("/terms", "/faq").map((url) => [true, url]),
       [false, urls("/nowhere")[0]],
+      [false, "http://10.0.0.1:8443/"],
     ]);
     expect(asked[0]!.url).toBe(
       "/search?q=How%20long%20may%20a%20buyer%20return%20the%20goods%3F%20%26%20more&format=json",

@@ -43,6 +43,7 @@ const WEATHER: EndpointSpec = {
   description: "The weather at a place",
   defects: [{ defect: "price_differs", says: "the 402 asks a price other than the listing's" }],
 };
+const REPAID: EndpointSpec = { url: "https://repaid.example/x", description: "The time of day" };
 const DEAD: EndpointSpec = { url: "https://dead.example/x", description: "Nothing yet" };
 const CALL = intent("thief", "2026-11-17T02:00:00.000Z");
 const TX = `0x${"7".repeat(64)}`;
@@ -98,7 +99,8 @@ beforeAll(async () => {
     latency_p95: { ...componentsOf(43).latency_p95, method: "lines4/1;a=0.05;p95_ms=300;p95_ms_hi=400" },
   };
   await record.publish(
-    ...[THIEF, HASH, DEAR, WEATHER, DEAD].map((spec) => [listingDraft(spec)]),
+    ...[THIEF, HASH, DEAR, WEATHER, REPAID, DEAD].map((spec) => [listingDraft(spec)]),
+    record.grades([cardOf(REPAID, { band: "F", flags: ["took_the_money"] })], "F: it took 0.02 in 1 of 40 paid calls."),
     record.grades([cardOf(THIEF, { band: "F", flags: ["took_the_money"] })], "F: it took 0.02 in 1 of 40 paid calls."),
     record.grades([cardOf(HASH, { band: "A", components: timed })], "A: it delivers, and its answers are right."),
     record.grades([cardOf(DEAR, { band: "A" })], "A: it delivers, and its answers are right."),
@@ -116,7 +118,9 @@ beforeAll(async () => {
   ]);
   const thefts = JSON.stringify([{ pay_to: `0x${"2".repeat(40)}`, days: [Date.parse("2026-11-17T02:00:00.000Z")] }]);
   await record.live([
-    rowOf(THIEF, { thefts, unserved: 1 }),
+    rowOf(THIEF, { thefts, unserved: 1, unserved_since: Date.parse("2026-11-17T02:00:00.000Z") }),
+    // Its card is older than the refund.
+    rowOf(REPAID),
     rowOf(HASH, { price: "0.001000" }),
     rowOf(DEAR, { price: "0.090000" }),
     rowOf(WEATHER),
@@ -171,7 +175,7 @@ describe("five questions about the record", () => {
     const brief = await ask("Which sellers are thieves?");
     expect(brief.asked_of.what).toBe("record");
     expect(textsOf(brief)).toEqual([
-      "1 of 5 listed endpoints took money for paid calls and delivered nothing, without paying it back.",
+      "1 of 6 listed endpoints took money for paid calls and delivered nothing, without paying it back.",
       expect.stringMatching(/^GET https:\/\/thief\.example\/\S+: F: it took 0\.02 in 1 of 40 paid calls\.$/),
       expect.stringMatching(/paid call of 2026-11-17T02:00:00.000Z: It took 0\.02 and nothing came back\.$/),
     ]);
@@ -203,7 +207,7 @@ describe("five questions about the record", () => {
 
   test("how many endpoints have the letter A?", async () => {
     const brief = await ask("How many endpoints have the letter A?");
-    expect(textsOf(brief)[0]).toBe("2 of 5 listed endpoints have the letter A.");
+    expect(textsOf(brief)[0]).toBe("2 of 6 listed endpoints have the letter A.");
     expect(textsOf(brief).slice(1)).toEqual([
       expect.stringContaining("dear-hash.example"),
       expect.stringContaining("//hash.example"),
@@ -224,12 +228,12 @@ describe("five questions about the record", () => {
 
 describe("other questions about the record", () => {
   test.each<[string, RegExp]>([
-    ["Who steals money in this market?", /^1 of 5 listed endpoints took money/],
-    ["Welche Anbieter sind Diebe?", /^1 of 5 listed endpoints took money/],
+    ["Who steals money in this market?", /^1 of 6 listed endpoints took money/],
+    ["Welche Anbieter sind Diebe?", /^1 of 6 listed endpoints took money/],
     ["Which weather sellers have defects in their listing?", /^1 of 1 listed endpoints have a listing/],
-    ["List all sellers that fail", /^1 of 5 listed endpoints have the letter F or D/],
+    ["List all sellers that fail", /^2 of 6 listed endpoints have the letter F or D/],
     ["How fast is hash.example?", /^95 of 100 answers of GET https:\/\/hash\.example\/v1 came within 300 ms/],
-    ["Who should I not pay?", /^1 of 5 listed endpoints have the letter F or D/],
+    ["Who should I not pay?", /^2 of 6 listed endpoints have the letter F or D/],
     ["best hash under 1 cent", /^GET https:\/\/hash\.example/],
     ["What are the most reliable sellers of hashes?", /^GET https:\/\/(?:dear-)?hash\.example/],
     ["Which service knows the weather?", /^GET https:\/\/weather\.example/],
@@ -237,7 +241,7 @@ describe("other questions about the record", () => {
   ])("%s", async (question, says) => expect(textsOf(await ask(question))[0]).toMatch(says));
 
   test.each<[string, RegExp]>([
-    ["Which sellers have the letter B?", /^None of 5 listed endpoints have the letter B/],
+    ["Which sellers have the letter B?", /^None of 6 listed endpoints have the letter B/],
     ["Which hash sellers are thieves?", /^None of 2 listed endpoints took money/],
     ["What does https://stranger.example/x cost?", /not listed in the record/],
     ["Which endpoints accept payment on Tempo?", /No sentence/],

@@ -35,6 +35,7 @@ beforeAll(async () => {
     "/spices": page(`<p>${FILLER}`),
     "/picture": page(Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 0, 0]), { "content-type": "image/png" }),
     "/bomb": page("<p>".concat("&lt;".repeat(250_000))),
+    "/inside": page("in", { location: "http://192.168.1.1/" }, 302),
   });
 });
 afterAll(() => world.close());
@@ -46,7 +47,7 @@ const ask = (body: object, more: object = {}): Promise<BriefAnswer> =>
 
 describe("a brief of addresses", () => {
   test("quotes what answers, cites it, and says what each source was", async () => {
-    const urls = at("/terms", "/faq", "/plain", "/nowhere", "/picture", "/bomb");
+    const urls = at("/terms", "/faq", "/plain", "/nowhere", "/picture", "/bomb", "/inside");
     const said = await ask({ urls });
     expect(said).toMatchObject({
       schema: "svc.brief.v1",
@@ -68,6 +69,7 @@ describe("a brief of addresses", () => {
       { read: false, url: urls[3], says: "it answered with status 404" },
       { read: false, url: urls[4], says: "it is not a document of a kind that is read here" },
       { read: false, url: urls[5], says: expect.stringContaining("limit of markup") },
+      { read: false, url: urls[6], says: expect.stringContaining("redirect: ") },
     ]);
   });
 

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import canonicalize from "canonicalize";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { FixedClock } from "../../../infra/clock.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { readEnvelope } from "../../../pipelines/record/envelope.ts";
 import { type EvidenceAnswer, SEEN_FROM } from "../../../serving/schemas/evidence.ts";
@@ -213,6 +214,33 @@ describe("a fault of ours is a 503 that costs nothing", () => {
     expect(fetched).not.toHaveBeenCalled();
   });
 
+  test("no room for more of one wallet, or of one network, than is free for all others", async () => {
+    const clock = new FixedClock(NOW);
+    const store = { ...world.store, create: async () => ({ result: "created" as const }) };
+    const deps = { store, clock, logger: createLogger("silent"), metrics: createMetrics() };
+    const bodies = new EvidenceBodies({ ...deps, maxBytes: 1_000 });
+    const body = Buffer.alloc(400);
+    const buyer = { payer: "0xa", client: "net a" };
+    const refuses = (holder: object) => {
+      try {
+        bodies.refuseWhenFull(holder);
+        return null;
+      } catch (error) {
+        return (error as Error).message;
+      }
+    };
+    await bodies.keep(body, buyer);
+    expect(refuses(buyer)).toBeNull();
+    await bodies.keep(body.subarray(0, 100), buyer);
+    for (const one of [buyer, { ...buyer, payer: "0xb" }, { ...buyer, client: "net b" }])
+      expect(refuses(one)).toMatch(/of your wallet or network/);
+    expect(refuses({ payer: "0xb", client: "net b" })).toBeNull();
+    clock.set(new Date(Date.parse(NOW) + 32 * 86_400_000));
+    expect(refuses(buyer)).toBeNull();
+    await bodies.keep(Buffer.alloc(1_000), { payer: "0xb", client: "net b" });
+    expect(refuses({ payer: "0xc", client: "net c" })).toMatch(/of others/);
+  });
+
   test("a kept body that is lost is gone, and one that is damaged is never given", async () => {
     const id = idOf(await answerOf("/terms"));
     const key = `seen/2026-11-23/${id}`;
@@ -238,7 +266,7 @@ describe("what is no evidence is a problem", () => {
       /64 lower-case/,
     ],
     ["an address of a private network", { url: "http://192.168.1.1/" }, "bad_request", ["/url"], /never fetched/],
-    ["a redirect into a private network", { url: "ORIGIN/inside" }, "bad_request", ["/url"], /redirect/],
+    ["a redirect into a private network", { url: "ORIGIN/inside" }, "not_fetched", ["/url"], /redirect/],
     ["a name that is not one of the internet", { url: "http://x.internal/" }, "bad_request", ["/url"], /internal/],
     ["an answer that breaks off", { url: "ORIGIN/reset" }, "not_fetched", ["/url"], /no whole answer/],
     ["an answer that is too large", { url: "ORIGIN/huge" }, "not_fetched", ["/url"], /5242880 bytes/],
