@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { closeSync, existsSync, fdatasync, openSync, realpathSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import Database from "better-sqlite3";
 import { isErrno } from "../store/store.ts";
@@ -98,7 +98,11 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   } catch (error) {
     db.close();
     if (isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) {
-      throw new LogRefused(`log ${path}: the file is damaged or no log; set it aside, do not delete it`, error);
+      const name = basename(path);
+      throw new LogRefused(
+        `log ${path}: the file is damaged or no log; set it aside with ${name}-wal and ${name}-shm, do not delete them`,
+        error,
+      );
     }
     throw error;
   }

@@ -56,7 +56,9 @@ describe("embedded log", () => {
 
   it("refuses files that are no log, or one of a later or an earlier make", async () => {
     await writeFile(join(dir, "log.sqlite"), "not a database, but long enough to look like one".repeat(400));
-    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).rejects.toThrow(/damaged or no log/);
+    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).rejects.toThrow(
+      /damaged or no log; set it aside with log\.sqlite-wal and log\.sqlite-shm/,
+    );
     await rm(join(dir, "log.sqlite"));
     await (await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).close();
     for (const [format, age] of [
