@@ -1,9 +1,11 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
-import { at, capOf, garbage, handshake } from "./records.ts";
+import { at, capOf, garbage, handshake, intent } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 const DAY = 86_400_000;
@@ -80,6 +82,21 @@ describe("small segments", () => {
     await proveIngest(world);
     const { live } = await chainOf(place).head();
     expect(live).toHaveLength(1);
+  });
+
+  test("of a partition with a torn one stay, and those of the others are joined", async () => {
+    const place = await passes(3);
+    const other = { ...place, topic: "observations.paid" };
+    for (let hour = 1; hour < 4; hour++) {
+      await world.append(intent("a", at(`0${hour}:00:00`)));
+      await world.ingest.pass();
+    }
+    const [torn] = await dataFiles(place);
+    const path = join(world.dir, "private", torn!);
+    await writeFile(path, (await readFile(path)).subarray(1));
+    await expect(world.ingest.tidy(2)).rejects.toMatchObject({ code: "record", key: torn });
+    expect((await chainOf(place).head()).live).toHaveLength(3);
+    expect((await chainOf(other).head()).live).toHaveLength(1);
   });
 });
 
