@@ -3,7 +3,7 @@ import { chainFolder, type SegmentRef } from "../../infra/chain/commit.ts";
 import type { Chain } from "../../infra/chain/commits.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { type Log, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
+import { type Log, type LogRecord, MAX_BATCH_BYTES, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { BATCH_BYTES, BATCH_ROWS, encodeRejected, parseRejected } from "./batch.ts";
 import type { Partition } from "./partition.ts";
@@ -34,20 +34,24 @@ export async function compactPartition(partition: Partition, lake: Lake, minFile
   return { before: live.length, after: (await partition.chain.head()).live.length };
 }
 
-/** Groups neighbouring segments that have no gap between them and together fit into one batch. */
-function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
+/**
+ * Groups neighbouring segments that have no gap between them and together fit into one batch, with their files of
+ * rejected records.
+ */
+export function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
   const groups: SegmentRef[][] = [];
   let size = { rows: 0, bytes: 0 };
   for (const ref of live) {
     const group = groups.at(-1);
     const rows = ref.rows + ref.rejected;
-    const fits = size.rows + rows <= BATCH_ROWS && size.bytes + ref.bytes <= BATCH_BYTES;
+    const bytes = ref.bytes + (ref.rejects?.bytes ?? 0);
+    const fits = size.rows + rows <= BATCH_ROWS && size.bytes + bytes <= BATCH_BYTES;
     if (group && fits && group.at(-1)!.last + 1 === ref.first) {
       group.push(ref);
-      size = { rows: size.rows + rows, bytes: size.bytes + ref.bytes };
+      size = { rows: size.rows + rows, bytes: size.bytes + bytes };
     } else {
       groups.push([ref]);
-      size = { rows, bytes: ref.bytes };
+      size = { rows, bytes };
     }
   }
   return groups;
@@ -169,16 +173,23 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
   return total;
 }
 
-/** Appends the records again. @returns their new offsets by the old ones */
+/** Appends the records again, in batches that the log takes. @returns their new offsets by the old ones */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
   const newOffsets = new Map<number, number>();
-  for (let i = 0; i < passing.length; i += MAX_BATCH_RECORDS) {
-    const batch = passing.slice(i, i + MAX_BATCH_RECORDS);
-    const appended = await log.append(batch.map(recordOf));
+  let [batch, bytes]: [LogRecord[], number] = [[], 0];
+  const appendBatch = async () => {
+    const appended = await log.append(batch);
     appended.forEach(({ offset }, n) => {
       newOffsets.set(batch[n]!.offset, offset);
     });
+    [batch, bytes] = [[], 0];
+  };
+  for (const record of passing.map(recordOf)) {
+    if (batch.length === MAX_BATCH_RECORDS || bytes + record.value.byteLength > MAX_BATCH_BYTES) await appendBatch();
+    batch.push(record);
+    bytes += record.value.byteLength;
   }
+  await appendBatch();
   return newOffsets;
 }
 

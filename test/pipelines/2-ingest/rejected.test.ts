@@ -7,11 +7,12 @@ import { encodeRejected, parseRejected } from "../../../pipelines/2-ingest/batch
 import { lineOf, type Row, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
 import { Partition } from "../../../pipelines/2-ingest/partition.ts";
 import { type Rejected, readRow, scanMember } from "../../../pipelines/2-ingest/row.ts";
+import { redrivePartition } from "../../../pipelines/2-ingest/tidy.ts";
 import type { IngestedTopic } from "../../../pipelines/record/topics.ts";
 import { fc } from "../../helpers/histories.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
-import { at, capOf, handshake, seal } from "./records.ts";
+import { at, capOf, handshake, later, seal } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 let world: World | undefined;
@@ -244,6 +245,22 @@ describe("redrive", () => {
       expect(await world.lake.all("FROM every_sample")).toHaveLength(3);
     },
   );
+
+  test("of more bytes than one append takes: all are appended again", async () => {
+    world = await openTestWorld();
+    const records = Array.from({ length: 66 }, (_, n) => handshake("a", later(at("00:00:00"), n)));
+    const member = `"x":"${"a".repeat(MAX_VALUE_BYTES - 8_192)}","differs"`;
+    const rejected = records.map(({ topic, partition, eventId, key, value }, offset): Rejected => {
+      const raw = Buffer.from(Buffer.from(value).toString().replace('"differs"', member)).toString("base64");
+      return { topic, partition, offset, reason: "?", event_id: eventId, key, appended_at: at("00:00:00"), raw };
+    });
+    const place = placeOf(world, records[0]!);
+    const content = { rows: 0, rejected: { records: 66, bytes: encodeRejected(rejected) } };
+    const ref = await place.chain.putSegment(Buffer.from("no rows"), 0, 65, content);
+    await place.commit({ first: 0, next: 66, lastEventId: records[65]!.eventId, add: [ref], remove: [] });
+    expect(await redrivePartition(place, world.log)).toEqual({ found: 66, left: 0 });
+    expect(await world.log.bounds(place.topic, place.partition)).toEqual({ start: 0, end: 66 });
+  });
 
   test("a rejected file comes back as it was written, by anybody who has the chain", async () => {
     world = await openTestWorld();

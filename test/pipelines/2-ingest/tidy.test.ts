@@ -3,6 +3,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { BATCH_BYTES } from "../../../pipelines/2-ingest/batch.ts";
+import { groupsOf } from "../../../pipelines/2-ingest/tidy.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
 import { at, capOf, garbage, handshake, intent } from "./records.ts";
@@ -82,6 +84,17 @@ describe("small segments", () => {
     await proveIngest(world);
     const { live } = await chainOf(place).head();
     expect(live).toHaveLength(1);
+  });
+
+  test("are joined in groups that fit into a batch with their files of rejected records", () => {
+    const refs = (rejectedBytes: number) =>
+      [0, 1, 2].map((n) => ({
+        ...{ first: n, last: n, rows: 0, rejected: 1, file: `${n}`, bytes: 300, sha256: "" },
+        rejects: { file: `${n}`, bytes: rejectedBytes, sha256: "" },
+      }));
+    const sizes = (rejectedBytes: number) => groupsOf(refs(rejectedBytes)).map((group) => group.length);
+    expect(sizes(BATCH_BYTES / 4)).toEqual([3]);
+    expect(sizes(BATCH_BYTES / 2)).toEqual([1, 1, 1]);
   });
 
   test("of a partition with a torn one stay, and those of the others are joined", async () => {
