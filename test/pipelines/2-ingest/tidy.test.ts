@@ -1,10 +1,11 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { SegmentRef } from "../../../infra/chain/commit.ts";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { BATCH_BYTES } from "../../../pipelines/2-ingest/batch.ts";
-import { groupsOf } from "../../../pipelines/2-ingest/tidy.ts";
+import { collectGarbage, groupsOf } from "../../../pipelines/2-ingest/tidy.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
 import { at, capOf, garbage, handshake, intent } from "./records.ts";
@@ -137,5 +138,37 @@ describe("files that nothing needs", () => {
     expect((await world.ingest.tidy()).deleted).toBe(1);
     expect(await dataFiles(place)).toHaveLength(1);
     await proveIngest(world);
+  });
+
+  test("are found by the commits of a week: older ones are not read", async () => {
+    const place = { topic: "listings", partition: 0 };
+    const [chain, start, HOUR] = [chainOf(place), Date.now(), 3_600_000];
+    const put = (n: number) =>
+      chain.putSegment(Buffer.from("x"), n, n, { rows: 1, rejected: { records: 1, bytes: Buffer.from("x") } });
+    const refs: SegmentRef[] = [];
+    for (let n = 0; n < 200; n++) {
+      refs.push(await put(n));
+      const positions = { first: n, next: n + 1, lastEventId: `rec_${n}` };
+      await chain.commit({ ...positions, add: [refs[n]!], remove: [], at: new Date(start) });
+    }
+    for (let n = 0; n < 60; n++) {
+      const [add, remove, at] = [[await put(n)], [refs[n]!.file], new Date(start + (240 + n) * HOUR)];
+      await chain.commit({ first: 200, next: 200, lastEventId: "rec_199", add, remove, at });
+    }
+    let reads = 0;
+    const counting = new Proxy(world.store, {
+      get(store, name: keyof Store) {
+        const method = store[name] as (...args: unknown[]) => unknown;
+        return (...args: unknown[]) => {
+          if (name === "get" && String(args[0]).includes("/commit/")) reads++;
+          return method.apply(store, args);
+        };
+      },
+    });
+    // At hour 432, those removed until hour 264 go: 25 data files, and as many files of rejected records.
+    const deleted = await collectGarbage(counting, openChain(counting, chain), new Date(start + 432 * HOUR));
+    expect(deleted).toBe(50);
+    expect(await dataFiles(place)).toHaveLength(2 * 260 - 50);
+    expect(reads).toBeLessThan(100);
   });
 });
