@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { setImmediate as yieldToLoop } from "node:timers/promises";
-import { Compressor, CompressStream, compress, Decompressor } from "zstd-napi";
+import { Compressor, CompressStream, compress, Decompressor, decompress } from "zstd-napi";
 import binding from "zstd-napi/binding.js";
 
 const COMPRESSION_OPTIONS = { compressionLevel: 3 };
@@ -147,6 +147,47 @@ export async function streamFrame(
   }
   if (!hasEnded) throw new BadFrame("the frame is cut off");
   return size;
+}
+
+/**
+ * Decompresses untrusted frames, one after the other, at once.
+ * @throws BadFrame when the bytes are not whole frames, or decompress to more than `maxBytes`
+ */
+export function unpackFrames(packed: Uint8Array, maxBytes: number): Buffer {
+  const tooLong = () => new BadFrame(`decompresses to more than ${maxBytes} bytes`);
+  const statedBytes = statedSizeOf(packed);
+  if (statedBytes !== null) {
+    if (statedBytes > maxBytes) throw tooLong();
+    try {
+      return decompress(packed);
+    } catch (error) {
+      throw new BadFrame((error as Error).message);
+    }
+  }
+  const frames = new binding.DCtx();
+  const blocks: Buffer[] = [];
+  let [rest, size, lastHint] = [packed, 0, 0];
+  for (let hasMore = rest.length > 0; hasMore; ) {
+    const block = Buffer.allocUnsafe(BLOCK_BYTES);
+    const [hint, produced, consumed] = decompressStep(frames, block, rest);
+    rest = rest.subarray(consumed);
+    lastHint = hint;
+    size += produced;
+    if (size > maxBytes) throw tooLong();
+    blocks.push(block.subarray(0, produced));
+    hasMore = rest.length > 0 || (hint !== 0 && produced === block.length);
+  }
+  if (lastHint !== 0) throw new BadFrame("the frame is cut off");
+  return Buffer.concat(blocks, size);
+}
+
+/** Returns the decompressed size that a single frame states; null for several frames, or a frame that states none. */
+function statedSizeOf(packed: Uint8Array): number | null {
+  try {
+    return binding.findFrameCompressedSize(packed) === packed.length ? binding.getFrameContentSize(packed) : null;
+  } catch (error) {
+    throw new BadFrame((error as Error).message);
+  }
 }
 
 function decompressStep(frame: InstanceType<typeof binding.DCtx>, block: Buffer, input: Uint8Array) {

@@ -79,6 +79,8 @@ export interface Chain extends ChainPartition {
   dropSegment(ref: SegmentRef): Promise<boolean>;
   /** Yields every commit from the first on, and checks that each follows from the previous one. */
   history(): AsyncGenerator<Commit>;
+  /** Yields the commits from the newest back to the first, reading at most SNAPSHOT_EVERY of them in advance. */
+  newestFirst(): AsyncGenerator<Commit>;
 }
 
 /** Creates a chain object; reads nothing. @throws BadKey when the log id or the topic cannot be part of a key */
@@ -210,6 +212,10 @@ class StoreChain implements Chain {
   history(): AsyncGenerator<Commit> {
     return readHistory(this.#store, this.#folder);
   }
+
+  newestFirst(): AsyncGenerator<Commit> {
+    return readNewestFirst(this.#store, this.#folder, this.#head.n);
+  }
 }
 
 /**
@@ -294,6 +300,15 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
       head = withCommitInError(folder, commit.n, () => applyCommit(head, commit, folder));
       yield commit;
     }
+  }
+}
+
+/** Yields the commits from the newest back. @param known number of a commit that exists; -1 for none */
+async function* readNewestFirst(store: Store, folder: string, known: number): AsyncGenerator<Commit> {
+  for (let last = await findLast(store, folder, known); last >= 0; ) {
+    const first = last - (last % SNAPSHOT_EVERY);
+    yield* (await readRange(store, folder, first, last)).reverse();
+    last = first - 1;
   }
 }
 

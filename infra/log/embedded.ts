@@ -32,7 +32,7 @@ const POLL_INTERVAL_MS = 40;
 export interface EmbeddedLogOptions {
   /** Topics of the log. A topic that an existing file lacks is added to it. */
   topics: readonly string[];
-  /** Number of partitions: 1, 2, 4 .. 64. Fixed when the log is created. */
+  /** Number of partitions of a new log: 1, 2, 4 .. 64. An existing log keeps its own. */
   partitions: number;
   /** Source of `appendedAt`, the real time of an append (default: the system's clock). */
   clock?: Clock;
@@ -57,8 +57,7 @@ export interface EmbeddedLogOptions {
  * Appends are committed in groups on the event loop and synced outside it. A record becomes readable only when it is
  * durable; otherwise a reader could go on from a record that a power cut then removes.
  * Methods throw BadRecord, OffsetGone, LogBusy, LogClosed, and Failure `storage` when the disk is full.
- * @throws LogRefused when the SQLite library is too old, the file is not a log of ours, or has another number of
- * partitions
+ * @throws LogRefused when the SQLite library is too old, or the file is not a log of ours
  */
 export async function openEmbeddedLog(dir: string, options: EmbeddedLogOptions): Promise<Log> {
   const { known = NONE_KNOWN } = options;
@@ -78,10 +77,10 @@ class EmbeddedLog implements Log {
   #syncedVersion = "";
   #closed = false;
 
-  constructor(file: LogFile, { topics, partitions }: EmbeddedLogOptions, clock: Clock) {
+  constructor(file: LogFile, { topics }: EmbeddedLogOptions, clock: Clock) {
     this.id = file.id;
     this.topics = new Set(topics);
-    this.partitions = partitions;
+    this.partitions = file.partitions;
     this.#file = file;
     const rows = new LogRows(file);
     this.#rows = rows;

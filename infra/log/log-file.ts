@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { closeSync, existsSync, fdatasync, openSync, realpathSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import Database from "better-sqlite3";
 import { isErrno } from "../store/store.ts";
@@ -35,6 +35,8 @@ export const logFileIn = (dir: string): string => join(dir, "log.sqlite");
 export interface LogFile {
   db: Database.Database;
   id: string;
+  /** Number of partitions of each topic. */
+  partitions: number;
   /** Number of each partition, by `topic/partition`. */
   numbers: ReadonlyMap<string, number>;
   /**
@@ -49,6 +51,7 @@ export interface LogFile {
 
 export interface LogFileOptions {
   topics: readonly string[];
+  /** Number of partitions of a new log; an existing log keeps its own. */
   partitions: number;
   maxBytes?: number;
   busyMs?: number;
@@ -71,7 +74,7 @@ const SCHEMA = `
 /**
  * Opens or creates the file. `maxBytes` limits its size; a full file fails as a full disk does. `busyMs` is the longest
  * wait for another process's write lock.
- * @throws LogRefused when the file is not a log of ours, or has another number of partitions
+ * @throws LogRefused when the file is not a log of ours
  */
 export function openLogFile(path: string, options: LogFileOptions): LogFile {
   const {
@@ -89,16 +92,20 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   try {
     assertSqlite(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
     setDurable(db, path, busyMs);
-    const id = db.transaction(() => createOrCheck(db, path, topics, partitions, known)).immediate();
+    const made = db.transaction(() => createOrCheck(db, path, topics, partitions, known)).immediate();
     if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
     // SQLite's own sync at each commit would block the event loop for milliseconds, so from here on sync() does it. A
     // power cut may drop the newest commits that no sync followed; the file stays consistent.
     db.pragma("synchronous = NORMAL");
-    return { db, id, numbers: readNumbers(db), ...createSync(db, `${realpathSync(path)}-wal`, syncFile) };
+    return { db, ...made, numbers: readNumbers(db), ...createSync(db, `${realpathSync(path)}-wal`, syncFile) };
   } catch (error) {
     db.close();
     if (isErrno(error, "SQLITE_NOTADB", "SQLITE_CORRUPT")) {
-      throw new LogRefused(`log ${path}: the file is damaged or no log; set it aside, do not delete it`, error);
+      const name = basename(path);
+      throw new LogRefused(
+        `log ${path}: the file is damaged or no log; set it aside with ${name}-wal and ${name}-shm, do not delete them`,
+        error,
+      );
     }
     throw error;
   }
@@ -181,15 +188,15 @@ function setWriteAhead(db: Database.Database, busyMs: number): unknown {
 
 /**
  * Creates the log, or checks an existing one, in one transaction, so that two processes that start together create one
- * log. @returns the log's id
+ * log. @param newPartitions number of partitions of a new log; an existing log keeps its own
  */
 function createOrCheck(
   db: Database.Database,
   path: string,
   topics: readonly string[],
-  partitions: number,
+  newPartitions: number,
   known: KnownLog,
-): string {
+): Pick<LogFile, "id" | "partitions"> {
   const format = readFormat(db, path);
   if (format !== 0 && format !== LOG_FORMAT) {
     throw new LogRefused(
@@ -201,17 +208,13 @@ function createOrCheck(
     db.exec(SCHEMA);
     const insertMeta = db.prepare("INSERT INTO meta VALUES (?, ?)");
     insertMeta.run("id", randomBytes(16).toString("hex"));
-    insertMeta.run("partitions", String(partitions));
+    insertMeta.run("partitions", String(newPartitions));
   }
   const selectMeta = db.prepare<[string], string>("SELECT value FROM meta WHERE name = ?").pluck();
-  const filePartitions = Number(selectMeta.get("partitions"));
-  if (filePartitions !== partitions) {
-    throw new LogRefused(`log ${path}: has ${filePartitions} partitions for good, it was opened with ${partitions}`);
-  }
-  const id = selectMeta.get("id")!;
+  const [id, partitions] = [selectMeta.get("id")!, Number(selectMeta.get("partitions"))];
   refuseOtherLog(path, id, known);
   addPartitions(db, topics, partitions);
-  return id;
+  return { id, partitions };
 }
 
 /** Returns the format of the file; 0 for an empty file. @throws LogRefused for a file that a newer release wrote */

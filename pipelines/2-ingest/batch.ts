@@ -122,9 +122,14 @@ export async function takeBatch(
   let maker: BatchMaker | null = null;
   try {
     while (rows < BATCH_ROWS && bytes < BATCH_BYTES && next < end) {
-      const readRecords = await log.read(topic, partition, next, {
+      const limits = {
         maxRecords: Math.min(MAX_RECORDS_PER_READ, BATCH_ROWS - rows, end - next),
         maxBytes: Math.min(MAX_BYTES_PER_READ, BATCH_BYTES - bytes),
+      };
+      const readRecords = await log.read(topic, partition, next, limits).catch((error: unknown) => {
+        // The records that were read are committed, and the next batch begins where the log cannot be read.
+        if (rows > 0) return [];
+        throw error;
       });
       const records = readRecords.filter(({ offset }) => offset < end);
       if (records.length === 0) break;

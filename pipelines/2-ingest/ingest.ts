@@ -1,6 +1,6 @@
 import { rm } from "node:fs/promises";
 import type { Clock } from "../../infra/clock.ts";
-import { Semaphore } from "../../infra/concurrency.ts";
+import { forEachSettled, Semaphore } from "../../infra/concurrency.ts";
 import { isDamage } from "../../infra/lake/damage.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -133,20 +133,23 @@ class Ingester {
   }
 
   /**
-   * Joins small neighbouring segments, and deletes files that no commit has needed for a week.
+   * Joins small neighbouring segments, and deletes files that no commit has needed for a week. A failure in one
+   * partition, such as a torn segment, does not stop the other partitions.
    * @param minFiles least number of neighbouring segments that are joined (default 8)
+   * @throws the first failure, after all partitions
    */
   tidy(minFiles?: number): Promise<Compacted & { deleted: number }> {
     return this.#runAlone(async () => {
       await this.#start();
       const { lake, privateStore, clock } = this.#options;
       const total = { before: 0, after: 0, deleted: 0 };
-      for (const partition of this.#partitions) {
+      const failures = await forEachSettled(this.#partitions, 1, async (partition) => {
         const { before, after } = await compactPartition(partition, lake, minFiles);
         total.before += before;
         total.after += after;
         total.deleted += await collectGarbage(privateStore, partition.chain, clock.now());
-      }
+      });
+      if (failures.length > 0) throw failures[0];
       return total;
     });
   }

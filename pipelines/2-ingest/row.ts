@@ -1,6 +1,6 @@
 import { isAscii } from "node:buffer";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
-import type { LogRecord } from "../../infra/log/log.ts";
+import { type LogRecord, MAX_VALUE_BYTES } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
 import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
@@ -34,6 +34,8 @@ const utf8 = new TextDecoder("utf-8");
  * would refuse is rejected here, before a commit makes it permanent.
  */
 export function readRow(record: LogRecord): RowResult {
+  // The log refuses such a value in `append`. Another program can append it to Kafka, which limits compressed bytes.
+  if (record.value.byteLength > MAX_VALUE_BYTES) return refuse(record, `longer than ${MAX_VALUE_BYTES} bytes`);
   const text = textOf(record.value);
   const bulkRecord = matchBulkRecord(text);
   if (bulkRecord !== null) return rowOf(record, bulkRecord, bulkRecord.body, null);
@@ -44,8 +46,11 @@ export function readRow(record: LogRecord): RowResult {
     envelope = result.envelope;
   }
   const scannedBody = scanMember(text, "body");
-  const unreadable = scannedBody.text === undefined ? "no body" : whyUnsafe(text, scannedBody.depth, scannedBody.odd);
-  const row = rowOf(record, envelope, scannedBody.text ?? "", extraOf(envelope) ?? null);
+  const unreadable = scannedBody.text === undefined ? "no body" : whyUnsafe(text, scannedBody);
+  const extra = extraOf(envelope) ?? null;
+  // A number such as 1e20 gets longer when it is printed again.
+  if (extra !== null && extra.length > MAX_VALUE_BYTES) return refuse(record, "unknown members are too long");
+  const row = rowOf(record, envelope, scannedBody.text ?? "", extra);
   // A control character separates the fields of a segment's lines (day-segments.ts). The pattern with which
   // matchBulkRecord matched above accepts no control character.
   if (row.ok && CONTROL_CHARACTER.test(envelope.key + envelope.producer))
@@ -126,12 +131,14 @@ function isTime(text: string, timeMs: number): boolean {
 }
 
 /**
- * Returns why readers other than JSON.parse may refuse this JSON (half a surrogate pair, a number that no double holds,
- * deep nesting); null if none does.
+ * Returns why readers other than JSON.parse may refuse this JSON or read it differently (half a surrogate pair, a number
+ * that no double holds, deep nesting, a name twice in one object); null if none does.
  */
-function whyUnsafe(text: string, depth: number, isOdd: boolean): string | null {
+function whyUnsafe(text: string, { depth, odd, repeated }: ScanResult): string | null {
   if (depth > MAX_DEPTH) return `nested deeper than ${MAX_DEPTH}`;
-  if (!isOdd) return null;
+  // JSON.parse returns the last of several members with one name, and DuckDB the first.
+  if (repeated !== null) return `${JSON.stringify(repeated.slice(0, 120))} twice in one object`;
+  if (!odd) return null;
   try {
     canonicalText(JSON.parse(text));
     return null;
@@ -164,11 +171,19 @@ interface ScanResult {
    * Does the text have escapes, or a number with an exponent or hundreds of digits? Readers may read these differently.
    */
   odd: boolean;
+  /**
+   * A name that one of the inner objects has twice; null if there is none in the outermost MAX_DEPTH levels. DuckDB
+   * does not read the outermost object, and JSON.parse takes the last of several members with one name.
+   */
+  repeated: string | null;
 }
 
 /** Matches a string, one character of punctuation, or a number or word. */
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s"[\]{},:]+/g;
 const ODD_NUMBER = /^-?\d[^eE]*[eE]|^[^"]{300}/;
+
+/** Entry of all objects below MAX_DEPTH levels. A record that has one is refused. */
+const DEEPER = new Set<string>();
 
 /**
  * Finds the top-level member `name` of a text that JSON.parse accepted. It returns the member's text unchanged, since
@@ -176,17 +191,28 @@ const ODD_NUMBER = /^-?\d[^eE]*[eE]|^[^"]{300}/;
  */
 export function scanMember(text: string, name: string): ScanResult {
   let memberText: string | undefined;
+  let repeated: string | null = null;
   let isOdd = text.includes("\\");
-  let [depth, deepest, start, key] = [0, 0, -1, ""];
+  /** Names of the members so far of each open object, the outermost first; an open array has an entry too. */
+  const open: Set<string>[] = [];
+  let [deepest, start, key, previous] = [0, -1, "", ""];
   for (const { 0: token, index } of text.matchAll(TOKEN)) {
     isOdd ||= ODD_NUMBER.test(token);
-    if (token === "{" || token === "[") deepest = Math.max(deepest, ++depth);
-    else if (depth > 1) depth -= token === "}" || token === "]" ? 1 : 0;
-    else if (token === ":") start = index + 1;
-    else if (token === "," || token === "}") {
-      if (start >= 0 && JSON.parse(key) === name) memberText = text.slice(start, index).trim();
+    if (open.length === 1 && start >= 0 && (token === "," || token === "}")) {
+      if (key === name) memberText = text.slice(start, index).trim();
       start = -1;
-    } else if (start < 0) key = token;
+    }
+    if (token === "{" || token === "[")
+      deepest = Math.max(deepest, open.push(open.length < MAX_DEPTH ? new Set() : DEEPER));
+    else if (token === "}" || token === "]") open.pop();
+    else if (token === ":" && open.length <= MAX_DEPTH) {
+      const names = open.at(-1)!;
+      const memberName = previous.includes("\\") ? (JSON.parse(previous) as string) : previous.slice(1, -1);
+      if (open.length === 1) [key, start] = [memberName, index + 1];
+      else if (names.has(memberName)) repeated ??= memberName;
+      names.add(memberName);
+    }
+    previous = token;
   }
-  return { text: memberText, depth: deepest, odd: isOdd };
+  return { text: memberText, depth: deepest, odd: isOdd, repeated };
 }

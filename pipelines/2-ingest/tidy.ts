@@ -3,7 +3,7 @@ import { chainFolder, type SegmentRef } from "../../infra/chain/commit.ts";
 import type { Chain } from "../../infra/chain/commits.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
-import { type Log, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
+import { type Log, type LogRecord, MAX_BATCH_BYTES, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { BATCH_BYTES, BATCH_ROWS, encodeRejected, parseRejected } from "./batch.ts";
 import type { Partition } from "./partition.ts";
@@ -34,20 +34,24 @@ export async function compactPartition(partition: Partition, lake: Lake, minFile
   return { before: live.length, after: (await partition.chain.head()).live.length };
 }
 
-/** Groups neighbouring segments that have no gap between them and together fit into one batch. */
-function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
+/**
+ * Groups neighbouring segments that have no gap between them and together fit into one batch, with their files of
+ * rejected records.
+ */
+export function groupsOf(live: readonly SegmentRef[]): SegmentRef[][] {
   const groups: SegmentRef[][] = [];
   let size = { rows: 0, bytes: 0 };
   for (const ref of live) {
     const group = groups.at(-1);
     const rows = ref.rows + ref.rejected;
-    const fits = size.rows + rows <= BATCH_ROWS && size.bytes + ref.bytes <= BATCH_BYTES;
+    const bytes = ref.bytes + (ref.rejects?.bytes ?? 0);
+    const fits = size.rows + rows <= BATCH_ROWS && size.bytes + bytes <= BATCH_BYTES;
     if (group && fits && group.at(-1)!.last + 1 === ref.first) {
       group.push(ref);
-      size = { rows: size.rows + rows, bytes: size.bytes + ref.bytes };
+      size = { rows: size.rows + rows, bytes: size.bytes + bytes };
     } else {
       groups.push([ref]);
-      size = { rows, bytes: ref.bytes };
+      size = { rows, bytes };
     }
   }
   return groups;
@@ -83,11 +87,13 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
  * that have written the file and not committed it yet.
  */
 const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
+/** Most by which the clocks of the machines that write commits may differ, ms. */
+const CLOCK_MARGIN_MS = 86_400_000;
 const PAGE_SIZE = 1_000;
 
 /**
  * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their
- * writer died, or lost a race). It reads the chain's history only if there is a file that is not live.
+ * writer died, or lost a race). If there is a file that is not live, it reads the commits of the last week.
  * @returns number of deleted files
  */
 export async function collectGarbage(store: Store, chain: Chain, now: Date): Promise<number> {
@@ -102,36 +108,50 @@ export async function collectGarbage(store: Store, chain: Chain, now: Date): Pro
     startAfter = page.at(-1)!.key;
   }
   if (unusedFiles.size === 0) return 0;
-  const removalTimes = await readRemovalTimes(chain);
+  const { added, removed } = await readRecentFiles(chain, now.getTime() - GARBAGE_LIFETIME_MS - CLOCK_MARGIN_MS);
   let deleted = 0;
   for (const [key, writtenAt] of unusedFiles) {
-    const unusedSince = removalTimes.has(key) ? removalTimes.get(key)! : writtenAt;
-    // Null: the file was committed after the head was read, and is live.
-    if (unusedSince === null || now.getTime() - unusedSince < GARBAGE_LIFETIME_MS) continue;
+    const removedAt = removed.get(key) ?? (key.endsWith(".rejected") ? removed.get(rangeOf(key)) : undefined);
+    // The file was committed after the head was read, and is live.
+    if (removedAt === undefined && added.has(key)) continue;
+    // A file that no recent commit names was removed earlier, or never committed.
+    if (now.getTime() - (removedAt ?? writtenAt) < GARBAGE_LIFETIME_MS) continue;
     await store.delete(key);
     deleted++;
   }
   return deleted;
 }
 
-/** Reads when a commit removed each file that a commit added, unix ms; null while the file is live. */
-async function readRemovalTimes(chain: Chain): Promise<Map<string, number | null>> {
-  const removalTimes = new Map<string, number | null>();
-  const rejectsFiles = new Map<string, string>();
-  for await (const { add, remove, at } of chain.history()) {
-    for (const file of remove) {
-      removalTimes.set(file, Date.parse(at));
-      const rejectsFile = rejectsFiles.get(file);
-      if (rejectsFile) removalTimes.set(rejectsFile, Date.parse(at));
+/** The files that recent commits of a chain name. */
+interface RecentFiles {
+  /** Keys of added data files, and of their files of rejected records. */
+  added: ReadonlySet<string>;
+  /**
+   * When a data file was removed, Unix ms, by its key and by its {@link rangeOf range}. A commit names only the data
+   * file that it removes; the file of rejected records has another key and the same range.
+   */
+  removed: ReadonlyMap<string, number>;
+}
+
+/** Returns the part of a data file's key that states its range: `<folder>/data/<first>-<last>`. */
+const rangeOf = (key: string): string => key.slice(0, key.lastIndexOf("-"));
+
+/** Reads the commits from the newest back to the first that is older than `sinceMs` (Unix ms). */
+async function readRecentFiles(chain: Chain, sinceMs: number): Promise<RecentFiles> {
+  const added = new Set<string>();
+  const removed = new Map<string, number>();
+  for await (const commit of chain.newestFirst()) {
+    const at = Date.parse(commit.at);
+    if (at < sinceMs) break;
+    for (const { file, rejects } of commit.add) {
+      added.add(file);
+      if (rejects) added.add(rejects.file);
     }
-    for (const { file, rejects } of add) {
-      removalTimes.set(file, null);
-      if (!rejects) continue;
-      removalTimes.set(rejects.file, null);
-      rejectsFiles.set(file, rejects.file);
-    }
+    // The newest commit that removed a range is read first, and its time stays.
+    for (const file of commit.remove)
+      for (const name of [file, rangeOf(file)]) if (!removed.has(name)) removed.set(name, at);
   }
-  return removalTimes;
+  return { added, removed };
 }
 
 export interface Redriven {
@@ -169,16 +189,23 @@ export async function redrivePartition(partition: Partition, log: Log): Promise<
   return total;
 }
 
-/** Appends the records again. @returns their new offsets by the old ones */
+/** Appends the records again, in batches that the log takes. @returns their new offsets by the old ones */
 async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<number, number>> {
   const newOffsets = new Map<number, number>();
-  for (let i = 0; i < passing.length; i += MAX_BATCH_RECORDS) {
-    const batch = passing.slice(i, i + MAX_BATCH_RECORDS);
-    const appended = await log.append(batch.map(recordOf));
+  let [batch, bytes]: [LogRecord[], number] = [[], 0];
+  const appendBatch = async () => {
+    const appended = await log.append(batch);
     appended.forEach(({ offset }, n) => {
       newOffsets.set(batch[n]!.offset, offset);
     });
+    [batch, bytes] = [[], 0];
+  };
+  for (const record of passing.map(recordOf)) {
+    if (batch.length === MAX_BATCH_RECORDS || bytes + record.value.byteLength > MAX_BATCH_BYTES) await appendBatch();
+    batch.push(record);
+    bytes += record.value.byteLength;
   }
+  await appendBatch();
   return newOffsets;
 }
 

@@ -195,16 +195,25 @@ const LEAVES_PER_TURN = 64;
 /** Most leaves of one file. A leaf has about two kilobytes. */
 const LEAVES_PER_FILE = 100_000;
 
+/** Selects the grade leaves of one subject (grades of MCP tools or all other grades) and UTC day. */
+export interface GradeRows {
+  subject: ArchiveSubject;
+  day: string;
+  /** Range of leaves to read. */
+  span: LeafSpan;
+  /** Indexes of leaves that are left out (default: none). */
+  others?: ReadonlySet<number>;
+}
+
 /**
  * Makes files of the grade leaves of one UTC day (the leaf's `day`): the leaves' bytes in the order of the tree, one
- * leaf in each line. `subject` selects grades of MCP tools or all other grades.
- * @param span range of leaves to read
+ * leaf in each line.
  */
 export async function makeGradeFiles(
   reader: RecordReader,
   lake: Pick<Lake, "workDir">,
   fold: Pick<ArchiveFold, "subjectOf">,
-  { subject, day, span }: { subject: ArchiveSubject; day: string; span: LeafSpan },
+  { subject, day, span, others }: GradeRows,
   leavesPerFile = LEAVES_PER_FILE,
 ): Promise<MadeFile[]> {
   const files: MadeFile[] = [];
@@ -216,8 +225,9 @@ export async function makeGradeFiles(
     [rows, packing] = [0, null];
   };
   const yieldAfterLeaf = createYielder(LEAVES_PER_TURN);
-  for await (const { bytes, leaf } of reader.leaves(span.first, span.end)) {
+  for await (const { bytes, leaf, index } of reader.leaves(span.first, span.end)) {
     await yieldAfterLeaf();
+    if (others?.has(index)) continue;
     if (leaf.kind !== "grade" || leaf.day !== day || fold.subjectOf(leaf) !== subject) continue;
     rows++;
     packing ??= new ZstdPacking(true);

@@ -1,13 +1,16 @@
+import { createReadStream } from "node:fs";
 import { rm } from "node:fs/promises";
 import { Failure } from "../../infra/errors.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Publisher } from "../4-publish/publisher.ts";
+import { parseJson } from "../published/errors.ts";
 import type { ArchiveFold } from "../published/fold.ts";
+import { LineSplitter } from "../published/lines.ts";
 import { RecordReader, readCheckpoint } from "../published/reader.ts";
 import { type ArchiveManifest, dayOfManifest } from "../record/archive.ts";
 import { archiveId } from "../record/ids.ts";
-import type { ArchiveLeaf } from "../record/leaf.ts";
+import { type ArchiveLeaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
 import { createEmptyFile, type FilingParts, storeMadeFile } from "./filing.ts";
 import { followArchive } from "./follow.ts";
 import type { ArchivePlace } from "./place.ts";
@@ -80,13 +83,39 @@ async function remakeFile(parts: SupersedeParts, fold: ArchiveFold, wrongLeaf: A
   let madeFiles: MadeFile[];
   if (isProbeSubject(subject)) madeFiles = await remakeProbes(parts, subject, day, wrongLeaf, otherFiles);
   else {
-    const end = wrongLeaf.positions.tree?.["0"] ?? 0;
-    const smallerSizes = otherFiles.map(({ positions }) => positions.tree?.["0"] ?? 0).filter((size) => size < end);
-    const span = { first: Math.max(0, ...smallerSizes), end };
+    const endOf = ({ positions }: ArchiveLeaf): number => positions.tree?.["0"] ?? 0;
+    const end = endOf(wrongLeaf);
+    const first = Math.max(0, ...otherFiles.map(endOf).filter((size) => size < end));
+    // Files that were made of one span have the same end.
+    const filedTogether = otherFiles.filter((other) => endOf(other) === end);
+    const rows = { subject, day, span: { first, end }, others: await readGradeIndexes(parts, filedTogether) };
     const reader = await RecordReader.open(publicStore, (await readCheckpoint(publicStore, trust))!);
-    madeFiles = await makeGradeFiles(reader, lake, fold, { subject, day, span }, UNLIMITED_ROWS);
+    madeFiles = await makeGradeFiles(reader, lake, fold, rows, UNLIMITED_ROWS);
   }
   return madeFiles[0] ?? createEmptyFile(lake);
+}
+
+/** Reads the indexes of the leaves that files of grades hold. @throws Unproven */
+async function readGradeIndexes(
+  { lake, publicStore }: Pick<SupersedeParts, "lake" | "publicStore">,
+  files: readonly ArchiveLeaf[],
+): Promise<Set<number>> {
+  const indexes = new Set<number>();
+  const addLine = (line: Buffer) => {
+    // A file that is wrong too may have lines without an index.
+    const { index } = Object(parseJson(line)) as { index?: unknown };
+    if (typeof index === "number") indexes.add(index);
+  };
+  for (const file of files) {
+    const path = await readLeafFile(publicStore, lake, file);
+    const lines = new LineSplitter(MAX_LEAF_BYTES, addLine);
+    try {
+      for await (const chunk of createReadStream(path)) lines.add(chunk as Buffer);
+    } finally {
+      await rm(path, { force: true });
+    }
+  }
+  return indexes;
 }
 
 /**

@@ -477,7 +477,8 @@ const AskLooked = z.looseObject({
  * lists the endpoints with the most clients, and no clients.
  */
 const Demand = z.looseObject({
-  day: z.string().regex(/^\d{4}-\d{2}-\d{2}$/),
+  /** A day that exists: `z.regexes.date` refuses 31 February. */
+  day: z.string().regex(z.regexes.date),
   replica: z.string().max(60),
   asked: z.array(z.looseObject({ cap: Id, clients: z.int().min(1).max(1_000_000) })).max(1000),
 });

@@ -26,11 +26,13 @@ INSERT INTO asked SELECT json_extract_string(body, '$.cap'), observed_at, event_
 INSERT INTO looked SELECT json_extract_string(body, '$.cap'), observed_at, json_extract_string(body, '$.probed[*].cap')
 FROM stage WHERE type = 'ask.looked';
 
+-- A tally whose day does not exist (31 February) is left out.
 INSERT INTO demand
 SELECT a.cap, day, a.clients FROM (
-  SELECT json_extract_string(body, '$.day')::DATE AS day,
+  SELECT TRY_CAST(json_extract_string(body, '$.day') AS DATE) AS day,
     unnest(from_json(json_extract(body, '$.asked'), '[{"cap": "VARCHAR", "clients": "BIGINT"}]')) AS a
-  FROM stage WHERE type = 'demand');
+  FROM stage WHERE type = 'demand')
+WHERE day IS NOT NULL;
 
 -- name: corrections
 -- Stores new corrections, reinstatements and disputes in their tables.

@@ -1,16 +1,25 @@
 import { connect, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
+import { promisify } from "node:util";
+import { gunzip, gzip } from "node:zlib";
 import kafkajs, { type Assigner, type Cluster, type ISocketFactory } from "kafkajs";
-import { compress, decompress } from "zstd-napi";
+import { compress } from "zstd-napi";
 import type { Logger } from "../../telemetry.ts";
+import { unpackFrames } from "../../zstd.ts";
 import type { KafkaAddress } from "./address.ts";
+import { MAX_UNPACKED_BYTES } from "./record-batches.ts";
 
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = kafkajs;
 
 /** Adds zstd, with which record batches are compressed; kafkajs does not include it. */
 CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   compress: async (encoder: { buffer: Buffer }) => compress(encoder.buffer, { compressionLevel: 3 }),
-  decompress: async (buffer: Buffer) => decompress(buffer),
+  decompress: async (buffer: Buffer) => unpackFrames(buffer, MAX_UNPACKED_BYTES),
+});
+/** Replaces the gzip of kafkajs, which decompresses to any size. */
+CompressionCodecs[CompressionTypes.GZIP] = () => ({
+  compress: (encoder: { buffer: Buffer }) => promisify(gzip)(encoder.buffer),
+  decompress: (buffer: Buffer) => promisify(gunzip)(buffer, { maxOutputLength: MAX_UNPACKED_BYTES }),
 });
 
 /** Longest time to connect to a broker, ms. */

@@ -1,4 +1,5 @@
 import type { Broker, Cluster, KafkaMessage } from "kafkajs";
+import { Failure } from "../../errors.ts";
 import type { Logger } from "../../telemetry.ts";
 import { LogClosed, LogDown, type LogRecord } from "../log.ts";
 import { decodeBatches, EVENT_ID, whyUnsupported } from "./record-batches.ts";
@@ -234,7 +235,10 @@ export class KafkaReader {
     });
   }
 
-  /** Repeats failed work; metadata about leaders and brokers is read again before each further attempt. @throws LogDown */
+  /**
+   * Repeats failed work; metadata about leaders and brokers is read again before each further attempt.
+   * @throws LogDown; Failure `unreadable`, without a further attempt, for a batch that cannot be read (decodeBatches)
+   */
   async #withRetries<T>(topic: string, partition: number, work: () => Promise<T>): Promise<T> {
     for (let n = 1; ; n++) {
       if (this.#closed) throw new LogClosed();
@@ -242,6 +246,8 @@ export class KafkaReader {
         return await work();
       } catch (error) {
         if (errorType(error) === "OFFSET_OUT_OF_RANGE") throw error;
+        // Another broker would send the batch with the same bytes.
+        if (error instanceof Failure && error.code === "unreadable") throw error;
         if (n === TRIES) throw new LogDown(`reading ${topic}/${partition}`, error);
         await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * n));
         await this.cluster.refreshMetadata().catch(() => this.cluster.connect().catch(() => undefined));

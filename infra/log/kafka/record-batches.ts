@@ -1,5 +1,6 @@
-import { decompress } from "zstd-napi";
-import type { LogRecord } from "../log.ts";
+import { Failure } from "../../errors.ts";
+import { BadFrame, unpackFrames } from "../../zstd.ts";
+import { type LogRecord, MAX_VALUE_BYTES } from "../log.ts";
 
 /**
  * Decodes Kafka's record batches (format 2, compressed with zstd or not at all) from the bytes that a broker stores.
@@ -10,6 +11,12 @@ import type { LogRecord } from "../log.ts";
 /** Header of a record that carries the event id. */
 export const EVENT_ID = "event_id";
 const EVENT_ID_BYTES = Buffer.from(EVENT_ID);
+
+/**
+ * Most bytes of the records of one batch after decompression. The writer puts at most 1.5 MB of values into a batch
+ * (writer.ts), and a broker limits only the compressed size: 2 KB of zstd can hold 64 MiB of zeros.
+ */
+export const MAX_UNPACKED_BYTES = 16 * MAX_VALUE_BYTES;
 
 /** Byte offsets of the fields of a batch. */
 const LENGTH_AT = 8;
@@ -43,12 +50,21 @@ export function whyUnsupported(bytes: Buffer): string | null {
 /**
  * Decodes the records from an offset on. A broker may cut off the last batch, which is then left out, but never the
  * first.
- * @throws Error for a wrong checksum, and for lengths and counts that do not fit
+ * @throws Error for a wrong checksum, and for lengths and counts that do not fit; Failure `unreadable` if the
+ * first batch from the offset on decompresses to more than MAX_UNPACKED_BYTES
  */
 export function decodeBatches(topic: string, partition: number, bytes: Buffer, from: number): LogRecord[] {
   const records: LogRecord[] = [];
   const batches = [...wholeBatches(bytes)];
-  for (const batch of batches) addRecords(records, batch, topic, partition, from);
+  for (const batch of batches) {
+    try {
+      addRecords(records, batch, topic, partition, from);
+    } catch (error) {
+      // The records before it are read first. The next read begins at this batch and throws.
+      if (error instanceof Failure && records.length > 0) break;
+      throw error;
+    }
+  }
   if (batches.length === 0) throw new Error(`no whole record batch in ${bytes.length} bytes`);
   return records;
 }
@@ -74,7 +90,8 @@ function addRecords(records: LogRecord[], batch: Buffer, topic: string, partitio
   const isAppendTime = (attributes & APPEND_TIME_BIT) !== 0;
   const appended = isAppendTime ? new Date(Number(batch.readBigInt64BE(MAX_TIMESTAMP_AT))) : null;
   const storedRecords = batch.subarray(RECORDS_AT);
-  const bytes = (attributes & CODEC_BITS) === ZSTD ? decompress(storedRecords) : storedRecords;
+  const isPacked = (attributes & CODEC_BITS) === ZSTD;
+  const bytes = isPacked ? unpackRecords(storedRecords, `${topic}/${partition}`, firstOffset) : storedRecords;
   const fields = new FieldReader(bytes);
   for (let recordsLeft = batch.readInt32BE(COUNT_AT); recordsLeft > 0; recordsLeft--) {
     const end = fields.readVarint() + fields.position;
@@ -93,6 +110,15 @@ function addRecords(records: LogRecord[], batch: Buffer, topic: string, partitio
   }
   if (fields.position !== bytes.length)
     throw damageError(`${bytes.length - fields.position} bytes behind its last record`);
+}
+
+function unpackRecords(packed: Buffer, name: string, firstOffset: number): Buffer {
+  try {
+    return unpackFrames(packed, MAX_UNPACKED_BYTES);
+  } catch (error) {
+    if (!(error instanceof BadFrame)) throw error;
+    throw new Failure("unreadable", `log ${name}: the record batch at offset ${firstOffset} ${error.message}`);
+  }
 }
 
 /** Reads the fields of records, one after the other. */

@@ -44,11 +44,15 @@ describe("embedded log", () => {
     await stranger.close();
   });
 
-  it("refuses another partition count, and counts that split no bucket", async () => {
+  it("keeps its partition count whatever it is opened with, and refuses counts that split no bucket", async () => {
     await (await openEmbeddedLog(dir, { topics: TOPICS, partitions: 4 })).close();
-    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 8 })).rejects.toThrow(
-      /has 4 partitions .* opened with 8/,
-    );
+    for (const partitions of [8, 2]) {
+      const log = await openEmbeddedLog(dir, { topics: [...TOPICS, "added"], partitions });
+      expect(log.partitions).toBe(4);
+      expect(await log.bounds("added", 3)).toEqual({ start: 0, end: 0 });
+      await expect(log.bounds("added", 4)).rejects.toThrow(/no partition 4/);
+      await log.close();
+    }
     for (const partitions of [0, 3, 128, 1.5, Number.NaN]) {
       await expect(openEmbeddedLog(join(dir, "x"), { topics: TOPICS, partitions })).rejects.toThrow(LogRefused);
     }
@@ -56,7 +60,9 @@ describe("embedded log", () => {
 
   it("refuses files that are no log, or one of a later or an earlier make", async () => {
     await writeFile(join(dir, "log.sqlite"), "not a database, but long enough to look like one".repeat(400));
-    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).rejects.toThrow(/damaged or no log/);
+    await expect(openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).rejects.toThrow(
+      /damaged or no log; set it aside with log\.sqlite-wal and log\.sqlite-shm/,
+    );
     await rm(join(dir, "log.sqlite"));
     await (await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1 })).close();
     for (const [format, age] of [

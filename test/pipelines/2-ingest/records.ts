@@ -17,7 +17,7 @@ interface Sealed extends NewRecord {
   eventId: string;
 }
 
-function seal<T extends RecordType>(
+export function seal<T extends RecordType>(
   type: T,
   key: string,
   slot: string,

@@ -1,9 +1,14 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { SegmentRef } from "../../../infra/chain/commit.ts";
 import { openChain } from "../../../infra/chain/commits.ts";
 import type { Store } from "../../../infra/store/store.ts";
+import { BATCH_BYTES } from "../../../pipelines/2-ingest/batch.ts";
+import { collectGarbage, groupsOf } from "../../../pipelines/2-ingest/tidy.ts";
 import { type Breach, failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
-import { at, capOf, garbage, handshake } from "./records.ts";
+import { at, capOf, garbage, handshake, intent } from "./records.ts";
 import { openTestWorld, type World } from "./world.ts";
 
 const DAY = 86_400_000;
@@ -81,6 +86,32 @@ describe("small segments", () => {
     const { live } = await chainOf(place).head();
     expect(live).toHaveLength(1);
   });
+
+  test("are joined in groups that fit into a batch with their files of rejected records", () => {
+    const refs = (rejectedBytes: number) =>
+      [0, 1, 2].map((n) => ({
+        ...{ first: n, last: n, rows: 0, rejected: 1, file: `${n}`, bytes: 300, sha256: "" },
+        rejects: { file: `${n}`, bytes: rejectedBytes, sha256: "" },
+      }));
+    const sizes = (rejectedBytes: number) => groupsOf(refs(rejectedBytes)).map((group) => group.length);
+    expect(sizes(BATCH_BYTES / 4)).toEqual([3]);
+    expect(sizes(BATCH_BYTES / 2)).toEqual([1, 1, 1]);
+  });
+
+  test("of a partition with a torn one stay, and those of the others are joined", async () => {
+    const place = await passes(3);
+    const other = { ...place, topic: "observations.paid" };
+    for (let hour = 1; hour < 4; hour++) {
+      await world.append(intent("a", at(`0${hour}:00:00`)));
+      await world.ingest.pass();
+    }
+    const [torn] = await dataFiles(place);
+    const path = join(world.dir, "private", torn!);
+    await writeFile(path, (await readFile(path)).subarray(1));
+    await expect(world.ingest.tidy(2)).rejects.toMatchObject({ code: "record", key: torn });
+    expect((await chainOf(place).head()).live).toHaveLength(3);
+    expect((await chainOf(other).head()).live).toHaveLength(1);
+  });
 });
 
 describe("files that nothing needs", () => {
@@ -107,5 +138,37 @@ describe("files that nothing needs", () => {
     expect((await world.ingest.tidy()).deleted).toBe(1);
     expect(await dataFiles(place)).toHaveLength(1);
     await proveIngest(world);
+  });
+
+  test("are found by the commits of a week: older ones are not read", async () => {
+    const place = { topic: "listings", partition: 0 };
+    const [chain, start, HOUR] = [chainOf(place), Date.now(), 3_600_000];
+    const put = (n: number) =>
+      chain.putSegment(Buffer.from("x"), n, n, { rows: 1, rejected: { records: 1, bytes: Buffer.from("x") } });
+    const refs: SegmentRef[] = [];
+    for (let n = 0; n < 200; n++) {
+      refs.push(await put(n));
+      const positions = { first: n, next: n + 1, lastEventId: `rec_${n}` };
+      await chain.commit({ ...positions, add: [refs[n]!], remove: [], at: new Date(start) });
+    }
+    for (let n = 0; n < 60; n++) {
+      const [add, remove, at] = [[await put(n)], [refs[n]!.file], new Date(start + (240 + n) * HOUR)];
+      await chain.commit({ first: 200, next: 200, lastEventId: "rec_199", add, remove, at });
+    }
+    let reads = 0;
+    const counting = new Proxy(world.store, {
+      get(store, name: keyof Store) {
+        const method = store[name] as (...args: unknown[]) => unknown;
+        return (...args: unknown[]) => {
+          if (name === "get" && String(args[0]).includes("/commit/")) reads++;
+          return method.apply(store, args);
+        };
+      },
+    });
+    // At hour 432, those removed until hour 264 go: 25 data files, and as many files of rejected records.
+    const deleted = await collectGarbage(counting, openChain(counting, chain), new Date(start + 432 * HOUR));
+    expect(deleted).toBe(50);
+    expect(await dataFiles(place)).toHaveLength(2 * 260 - 50);
+    expect(reads).toBeLessThan(100);
   });
 });

@@ -1,11 +1,13 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { canonicalText } from "../../../infra/canonical.ts";
 import { ZstdPacking } from "../../../infra/zstd.ts";
 import { storeMadeFile } from "../../../pipelines/5-archive/filing.ts";
 import { followArchive } from "../../../pipelines/5-archive/follow.ts";
 import { writeMadeFile } from "../../../pipelines/5-archive/read-back.ts";
 import { supersede } from "../../../pipelines/5-archive/supersede.ts";
 import type { ArchiveLeaf } from "../../../pipelines/record/leaf.ts";
-import { handshake, later } from "../2-ingest/records.ts";
+import { ofKind } from "../../helpers/published.ts";
+import { handshake, later, listing } from "../2-ingest/records.ts";
 import { ArchiveWorld } from "./world.ts";
 
 const D1 = "2026-11-10";
@@ -88,6 +90,60 @@ describe("a wrong file", () => {
     const [now] = await standing();
     expect((await idsOf(now!)).sort()).toEqual(probes.map(({ eventId }) => eventId).sort());
     expect(await rowsInLake()).toBe(0);
+    await world.archive(FIRST);
+    await world.prove();
+  });
+});
+
+describe("grades of one day in two files", () => {
+  const gradesOf = async () => [...(await world.publisher.current()).archive.currentFilesOf("grades", D1)];
+  const rowsOf = (files: readonly ArchiveLeaf[]) => files.map(({ manifest }) => manifest.rows);
+  /** Grades four endpoints on D1 and closes the days until FIRST. */
+  async function gradeFour(): Promise<void> {
+    const names = ["a", "b", "c", "d"];
+    await world.ingest.append(
+      ...names.map((name) => listing(name, `${D1}T00:00:00.000Z`)),
+      ...names.map((name) => handshake(name, `${D1}T02:10:00.000Z`)),
+    );
+    await world.grade(`${D1}T23:00:00.000Z`);
+  }
+
+  test("an intact file is not replaced", async () => {
+    await gradeFour();
+    await world.archive(FIRST, { rowsPerFile: 2 });
+    const files = await gradesOf();
+    expect(rowsOf(files)).toEqual([2, 2]);
+    for (const { manifest } of files)
+      await expect(supersede(parts(), manifest.id, "a doubt")).rejects.toMatchObject({ code: "already" });
+    expect(await gradesOf()).toEqual(files);
+    await world.prove();
+  });
+
+  test("a wrong one is replaced by its own rows, without those of the other", async () => {
+    await gradeFour();
+    await world.closeDays(FIRST);
+    const lines = ofKind(await world.leaves(), "grade").map((leaf) => canonicalText(leaf));
+    const { end } = (await world.publisher.current()).archive.gradesToFile("grades", D1)!;
+    const what = {
+      subject: "grades",
+      day: D1,
+      supersedes: null,
+      reason: null,
+      positions: { tree: { "0": end } },
+    } as const;
+    const drafts = [];
+    for (const some of [[lines[0]!, lines[1]!.replace('"day"', '"dye"')], lines.slice(2)]) {
+      const packing = new ZstdPacking(true);
+      await packing.add(Buffer.from(some.map((line) => `${line}\n`).join("")));
+      drafts.push(await storeMadeFile(parts(), await writeMadeFile(world.ingest.lake, packing, 2), what));
+    }
+    await world.publisher.publishFilings([{ subject: "grades", day: D1, filesBefore: 0, drafts }]);
+    const [wrong, right] = await gradesOf();
+    await expect(supersede(parts(), right!.manifest.id, "a doubt")).rejects.toMatchObject({ code: "already" });
+    expect(await supersede(parts(), wrong!.manifest.id, "a member was misspelt")).toMatchObject({ rows: 2 });
+    const files = await gradesOf();
+    expect(rowsOf(files)).toEqual([2, 2]);
+    expect((await Promise.all(files.map((file) => world.linesOf(file)))).flat().sort()).toEqual(lines.sort());
     await world.archive(FIRST);
     await world.prove();
   });

@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import "../../../../infra/log/kafka/client.ts";
 import { fetchBatches, recordOf } from "../../../../infra/log/kafka/reader.ts";
 import { crc32c, decodeBatches, whyUnsupported } from "../../../../infra/log/kafka/record-batches.ts";
+import { BadFrame, unpackFrames, ZstdPacking } from "../../../../infra/zstd.ts";
 import * as fc from "../../../helpers/fast-check.ts";
 
 /** kafkajs' own encoder and decoder, which it does not export. */
@@ -195,6 +196,48 @@ test.each<[string, (batch: Buffer) => unknown, RegExp]>([
   const decodedFrom = (copy: Buffer) => decodeBatches("t", 0, copy, 0);
   expect(decodedFrom(changed(batch!, () => undefined))).toHaveLength(3);
   expect(() => decodedFrom(changed(batch!, change))).toThrow(message);
+});
+
+describe("a small batch that decompresses to more than 16 MiB", () => {
+  const zeros = { ...good.records[0]!, value: Buffer.alloc(17 * 1024 * 1024) };
+
+  test("is refused with its place; one below the limit is read", async () => {
+    const [small] = await encoded(40, [
+      { ...good, records: [{ ...zeros, value: zeros.value.subarray(0, 15 * 1024 * 1024) }] },
+    ]);
+    expect(decodeBatches("t", 3, small!, 40)[0]!.value.length).toBe(15 * 1024 * 1024);
+    const [before, bomb, after] = await encoded(37, [good, { ...good, records: [zeros] }, good]);
+    expect(bomb!.length).toBeLessThan(4_096);
+    const refusal = expect.objectContaining({
+      code: "unreadable",
+      message: "log t/3: the record batch at offset 40 decompresses to more than 16777216 bytes",
+    });
+    expect(() => decodeBatches("t", 3, bomb!, 40)).toThrow(refusal);
+    const all = Buffer.concat([before!, bomb!, after!]);
+    expect(decodeBatches("t", 3, all, 38).map(({ offset }) => offset)).toEqual([38, 39]);
+    expect(() => decodeBatches("t", 3, all, 40)).toThrow(refusal);
+  });
+
+  test("is refused, too, if its frame does not state the size", async () => {
+    const packing = new ZstdPacking(true);
+    await packing.add(zeros.value);
+    const { packed } = await packing.end();
+    expect(() => unpackFrames(packed, 16 * 1024 * 1024)).toThrow(BadFrame);
+    // Vitest would compare the bytes one by one.
+    expect(unpackFrames(packed, zeros.value.length).equals(zeros.value)).toBe(true);
+    const cut = packed.subarray(0, -1);
+    expect(() => unpackFrames(cut, zeros.value.length)).toThrow(BadFrame);
+    expect(() => unpackFrames(Buffer.concat([packed, cut]), 2 * zeros.value.length)).toThrow(/cut off/);
+    const two = unpackFrames(Buffer.concat([packed, packed]), 2 * zeros.value.length);
+    expect(two.length).toBe(2 * zeros.value.length);
+  });
+
+  test.each([ZSTD, GZIP])("is refused by the codecs of kafkajs too (codec %i)", async (compression) => {
+    const answer = answerOf(Buffer.concat(await encoded(0, [{ ...good, compression, records: [zeros] }])), {
+      partitions: 2,
+    });
+    await expect(passed(answer)).rejects.toThrow(/decompresses to more|larger than 16777216/);
+  });
 });
 
 test("the checksum is Castagnoli's, of every length", () => {
