@@ -65,7 +65,9 @@ async function printedInDocs(): Promise<[string, string][]> {
   for (const page of [...pages.map((name) => join("docs", name)), "README.md", "CONTRIBUTING.md"]) {
     const text = await readFile(join(ROOT, page), "utf8");
     for (const [, block] of text.matchAll(/^```(?:sh|bash|console|text)?\n(.*?)\n```$/gms)) {
-      for (const line of block!.replaceAll(/\\\n\s*/g, " ").split("\n")) {
+      for (const typed of block!.replaceAll(/\\\n\s*/g, " ").split("\n")) {
+        // The user's name is that of the command.
+        const line = typed.replace(/^sudo --login --user \S+\s*/, "");
         const called = /(?:^|\s)(?:npm run touchstone -- |npx touchstone |touchstone )(?=[a-z-])(.*)$/.exec(line);
         if (called && !/^\s*#/.test(line)) found.push([page, `touchstone ${called[1]}`]);
       }
