@@ -48,7 +48,7 @@ async function signedIn(dataDir: string): Promise<Map<string, bigint>> {
 
 test("start tells a day in lines of JSON, with the sums that are in the record", async () => {
   const env = { TOUCHSTONE_DATA_DIR: data, TOUCHSTONE_PORT: "0", TOUCHSTONE_LOG_LEVEL: "info" };
-  const { code, stdout, stderr } = await runStart(["--market", "--once", "--days", "1", "--json"], env).ended;
+  const { code, stdout, stderr } = await runStart(["--market", "--once", "--days", "2", "--json"], env).ended;
   expect(code, stderr).toBe(0);
   for (const line of stdout.trim().split("\n")) expect(() => JSON.parse(line), line).not.toThrow();
   const lines = stderr
@@ -57,7 +57,8 @@ test("start tells a day in lines of JSON, with the sums that are in the record",
     .map((line) => JSON.parse(line) as Line);
   const told = (msg: string): Line[] => lines.filter((line) => line.msg === msg);
   expect(told("the role starts")).toHaveLength(1);
-  expect(told("the plan of a day was drawn")).toHaveLength(1);
+  // Yesterday whole, and as much of today as is over: of a first hour alone there would be little to tell.
+  expect(told("the plan of a day was drawn").length).toBeGreaterThanOrEqual(2);
   expect(lines.indexOf(told("the role starts")[0]!)).toBeLessThan(
     lines.indexOf(told("the plan of a day was drawn")[0]!),
   );
@@ -79,7 +80,7 @@ test("start tells a day in lines of JSON, with the sums that are in the record",
   const published: Record<string, number> = {};
   for (const { leaves } of told("leaves were published"))
     for (const [kind, n] of Object.entries(leaves!)) published[kind] = (published[kind] ?? 0) + n;
-  expect(published).toMatchObject({ keys: 1, schedule: 1 });
+  expect(published).toMatchObject({ keys: 1, schedule: told("the plan of a day was drawn").length });
   expect(published.grade).toBeGreaterThan(100);
 }, 600_000);
 
@@ -129,7 +130,7 @@ const TYPED: readonly (readonly [line: string, code: ExitName, says: RegExp])[] 
   ["register import REGISTER/golden-copy.csv --domains REGISTER/domains.csv", "ok", /: 54 rows read, 54 companies/],
   ["mirror data/public copy --max-age 0", "ok", /^synced: localhost:8402, \d+ leaves/m],
   ["export copy table.parquet --what grades", "ok", /^wrote \d+ cards of localhost:8402/m],
-  ["recompute URL --from copy", "nothing", /^0 ok, 3 pending, 0 differ;/m],
+  ["recompute URL --from copy", "nothing", /^0 ok, \d+ pending, 0 differ;/m],
   ["audit copy", "ok", /^proven: /m],
   ["resume nothing.json", "unreadable", /nothing\.json/],
 ];
