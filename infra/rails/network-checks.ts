@@ -1,10 +1,10 @@
-import { type Address, BaseError, ContractFunctionZeroDataError, domainSeparator, type Hex, parseAbi } from "viem";
+import { type Address, domainSeparator, type Hex, parseAbi } from "viem";
 import { Failure } from "../errors.ts";
 import { broken, type Finding, ok, warn } from "../finding.ts";
 import { redact } from "../secrets.ts";
 import type { Network, Token } from "./networks.ts";
 import { nodeFault } from "./node-fault.ts";
-import { ChainDown, createReader, isBlockRefused, isRevert, type Reader, SHORT_RETRIES } from "./rpc.ts";
+import { ChainDown, createReader, isBlockRefused, isMissingFunction, type Reader, SHORT_RETRIES } from "./rpc.ts";
 import { errorText } from "./sender.ts";
 import { isTempo } from "./tempo.ts";
 
@@ -79,10 +79,7 @@ async function callView(reader: Reader, address: Address, functionName: TokenVie
   try {
     return await reader.readContract({ address, abi: TOKEN_ABI, functionName });
   } catch (error) {
-    // A missing function reverts or returns no data.
-    const hasNoData =
-      error instanceof BaseError && error.walk((cause) => cause instanceof ContractFunctionZeroDataError) !== null;
-    if (hasNoData || isRevert(error)) return undefined;
+    if (isMissingFunction(error)) return undefined;
     throw error;
   }
 }

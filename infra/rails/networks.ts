@@ -81,6 +81,12 @@ function requireDifferentHosts(rpcUrls: readonly string[], setting: string): voi
   throw new ConfigError([`${problem}: nodes that have to agree are of different operators (or set agree to 1)`]);
 }
 
+/** @throws ConfigError when a list of a setting has a name twice */
+function refuseDuplicates(names: readonly string[], setting: string): void {
+  const duplicate = names.find((name, n) => names.indexOf(name) !== n);
+  if (duplicate) throw new ConfigError([`${setting}: ${duplicate} is named twice`]);
+}
+
 /** Builds a network from an entry of the setting `networks`. @throws ConfigError */
 function networkFromEntry(entry: Config["networks"][number], setting: string): Network {
   const { id, rpc_urls, agree } = entry;
@@ -94,9 +100,10 @@ function networkFromEntry(entry: Config["networks"][number], setting: string): N
     if (!domain) throw new ConfigError([`${setting}.assets.${n}: name and version of its signing domain are missing`]);
     return { ...asset, ...domain, address };
   });
-  const addresses = assets.map(({ address }) => address);
-  const duplicate = addresses.find((address, n) => addresses.indexOf(address) !== n);
-  if (duplicate) throw new ConfigError([`${setting}.assets: ${duplicate} is named twice`]);
+  refuseDuplicates(
+    assets.map(({ address }) => address),
+    `${setting}.assets`,
+  );
   return {
     ...{ id, rpcUrls: rpc_urls, agree, confirmations: entry.confirmations ?? defaultConfirmations(id) },
     gasCeiling: weiOf(entry.gas_ceiling_gwei),
@@ -132,9 +139,10 @@ function networkFromChain({ network: id, rpc_url, asset, confirmations }: Config
  */
 export function configuredNetworks({ networks, chain }: Pick<Config, "networks" | "chain">): Network[] {
   if (networks.length === 0) return [networkFromChain(chain)];
-  const ids = networks.map(({ id }) => id);
-  const duplicateId = ids.find((id, n) => ids.indexOf(id) !== n);
-  if (duplicateId) throw new ConfigError([`networks: ${duplicateId} is named twice`]);
+  refuseDuplicates(
+    networks.map(({ id }) => id),
+    "networks",
+  );
   return networks.map((one, n) => networkFromEntry(one, `networks.${n}`));
 }
 

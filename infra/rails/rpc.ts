@@ -145,12 +145,16 @@ const EXECUTION_REVERTED = 3;
  * Reports whether a call reverted. viem also reports a node's internal error as a revert, so there has to be revert
  * data, the code of a revert, or the word "revert" in the node's own answer.
  */
-export function isRevert(error: unknown): boolean {
+function isRevert(error: unknown): boolean {
   if (!(error instanceof BaseError)) return false;
   const answer = findCause(error, RpcRequestError);
   const { raw } = findCause(error, ContractFunctionRevertedError) ?? {};
   return Boolean(raw) || answer?.code === EXECUTION_REVERTED || /revert/i.test(answer?.details ?? "");
 }
+
+/** Reports whether a contract has no such function: the call of a missing one reverts or returns no data. */
+export const isMissingFunction = (error: unknown): boolean =>
+  isRevert(error) || (error instanceof BaseError && findCause(error, ContractFunctionZeroDataError) !== null);
 
 /** Returns the revert that an error holds, or null. See `isRevert`. */
 export const revertIn = (error: unknown): ContractFunctionRevertedError | null =>
