@@ -4,10 +4,11 @@ import type { Egress } from "../../infra/egress/egress.ts";
 import { findTimeProblem, isSignedBy } from "../../pipelines/corrections/dispute.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
 import { DAY_MS, dayOf, dayStart } from "../../pipelines/record/time.ts";
+import { toolInUrl } from "../../pipelines/record/url.ts";
 import { badField, Problem } from "../http/problem.ts";
 import { normalisedUrl } from "../http/request.ts";
 import type { RetestAnswer, RetestRequest } from "../schemas/listing.ts";
-import { matchUrl, toolInUrl } from "../tables/match.ts";
+import { matchUrl } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import type { Asks } from "./asks.ts";
 

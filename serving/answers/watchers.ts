@@ -20,13 +20,14 @@ import {
   PLATFORM_CAP_FACTOR,
   platformOf,
   registrableDomain,
+  toolInUrl,
 } from "../../pipelines/record/url.ts";
 import { Limiter, type LimitResult } from "../http/limits.ts";
 import { badField, type FieldError, Problem } from "../http/problem.ts";
 import { ReadOnlyReplica, type ServingLog } from "../replica/background-log.ts";
 import type { WatcherAnswer, WatcherRequest } from "../schemas/watchers.ts";
 import { cardOf, headlineOf } from "../tables/entry.ts";
-import { matchUrl, toolInUrl, toolsOf } from "../tables/match.ts";
+import { matchUrl, toolsOf } from "../tables/match.ts";
 import type { View } from "../tables/view.ts";
 import { clientNamesOf } from "./client-names.ts";
 import { challenge, sameText } from "./receiver.ts";

@@ -22,8 +22,6 @@ export interface ToolChoice {
   unknownTool: string | null;
 }
 
-export { toolInUrl } from "../../pipelines/record/url.ts";
-
 const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry(cap)?.listing?.tool ?? null;
 
 /** Returns the ids of the listed tools of the MCP server with this url; none for any other url. */
