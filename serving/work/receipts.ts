@@ -33,7 +33,10 @@ export interface ReceiptsDeps {
 export class Receipts {
   constructor(private readonly deps: ReceiptsDeps) {}
 
-  /** Refuses work while the store of bodies is full, or the buyer's share of it; called before anything is fetched. @throws Problem unavailable */
+  /**
+   * Refuses work while the store of bodies is full, or the buyer's share of it; called before anything is fetched.
+   * @throws Problem unavailable
+   */
   refuseWhenFull(buyer?: Holder): void {
     this.deps.bodies.refuseWhenFull(buyer);
   }
