@@ -1,7 +1,8 @@
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { sha256hex } from "../infra/canonical.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
+import { replaceFile, replacePrivate } from "../infra/keys/files.ts";
 import { MAX_ORDER_BYTES } from "../serving/client/carrier.ts";
 import { microOf } from "../serving/client/concerns.ts";
 import {
@@ -281,9 +282,9 @@ export async function finishPurchase(
 /** Returns the file of the order of a call whose answer is saved in this file. */
 const orderFileOf = (save: string): string => `${save}.order.json`;
 
-/** Writes the answer to a file. @throws Failure `already` if the file holds another answer */
+/** Writes the answer to a file; a crash leaves all of it or no file. @throws Failure `already` if the file holds another answer */
 function saveAnswer(save: string, bytes: Buffer): void {
-  if (!existsSync(save)) writeFileSync(save, bytes, { flag: "wx" });
+  if (!existsSync(save)) replaceFile(save, bytes);
   else if (!readFileSync(save).equals(bytes)) throw new Failure("already", `${save} exists and is not overwritten`);
 }
 
@@ -302,7 +303,8 @@ function printAnswer({ text, bytes, type }: ReceivedBody): void {
 }
 
 /**
- * Fetches an order, writes it to a file unchanged, and verifies its signature.
+ * Fetches an order, writes it to a file unchanged, and verifies its signature. A crash leaves the whole file or none, so
+ * that `touchstone resume` can tell the file of this order from another one.
  * @throws Failure `tampered`, `unreachable`, `already`
  */
 async function saveOrder(service: Service, id: string, file: string): Promise<OrderDocument> {
@@ -311,7 +313,7 @@ async function saveOrder(service: Service, id: string, file: string): Promise<Or
     const { body } = await service.ask(`/v1/orders/${id}`, {}, { max_bytes: MAX_ORDER_BYTES });
     if (existsSync(file) && parseJsonObject(readFileSync(file, "utf8")).order_id !== id)
       throw new Failure("already", `${file} exists and is not overwritten`);
-    writeFileSync(file, `${JSON.stringify(body, null, 2)}\n`, { mode: 0o600 });
+    replacePrivate(file, `${JSON.stringify(body, null, 2)}\n`);
     const order = (await service.verified(body, "answers", "answered_at")) as OrderDocument;
     if (order.order_id !== id) throw new Failure("tampered", `the service returned another order than ${id}`);
     return order;

@@ -35,11 +35,16 @@ function syncFolder(dir: string): void {
 
 /**
  * Writes a draft beside the target; `publish` then links or renames it to the target. So no reader sees, and no crash
- * leaves, a partly written key.
+ * leaves, a partly written file.
  */
-function writeAtomically(path: string, data: Uint8Array | string, publish: (draft: string) => void): void {
+function writeAtomically(
+  path: string,
+  data: Uint8Array | string,
+  publish: (draft: string) => void,
+  mode = 0o600,
+): void {
   const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;
-  const fd = openSync(draft, "wx", 0o600);
+  const fd = openSync(draft, "wx", mode);
   try {
     try {
       writeFileSync(fd, data);
@@ -74,6 +79,11 @@ export function createPrivate(path: string, data: Uint8Array | string): void {
 /** Replaces `path` atomically by a file with `data`, mode 0600, durable when this returns. */
 export function replacePrivate(path: string, data: string): void {
   writeAtomically(path, data, (draft) => renameSync(draft, path));
+}
+
+/** Replaces `path` atomically as `replacePrivate` does, with the mode that the umask gives. */
+export function replaceFile(path: string, data: Uint8Array): void {
+  writeAtomically(path, data, (draft) => renameSync(draft, path), 0o666);
 }
 
 /**
