@@ -4,6 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import Database from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { EXIT } from "../../commands/exit.ts";
 import type { MarketLetters } from "../../commands/letters.ts";
@@ -120,11 +121,17 @@ describe("the record", () => {
     expect(JSON.parse(ended.stdout)).toMatchObject({ rows: 0 });
   });
 
-  test("a log with another partition count is refused before anything is written", async () => {
+  test("a log keeps its number of partitions when the setting names another one", async () => {
     await touchstone(["ingest", "--once"]);
     const ended = await touchstone(["ingest", "--once"], { TOUCHSTONE_LOG_PARTITIONS: "8" });
-    expect(ended.code).toBe(EXIT.record);
-    expect(ended.stderr).toMatch(/partition/);
+    expect(ended).toMatchObject({ code: EXIT.ok });
+    const file = new Database(join(dir, "log", "log.sqlite"), { readonly: true });
+    try {
+      expect(file.prepare("SELECT value FROM meta WHERE name = 'partitions'").pluck().get()).toBe("2");
+      expect(file.prepare("SELECT max(partition) FROM topic_partition").pluck().get()).toBe(1);
+    } finally {
+      file.close();
+    }
   });
 
   test("a lake that is no database is set aside and made again", async () => {
