@@ -15,7 +15,7 @@ import { type AnswerEquality, nullableEquality, quorum } from "./quorum.ts";
 import { type AsOf, type Block, mapAsOf } from "./rails.ts";
 import { ChainDown, chainRead, type Reader } from "./rpc.ts";
 import { errorText, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
-import { isUsed, logsSince, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
+import { isUsed, logsOfPayment, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
 /** Gas of an authorization through collector and token, with room for a contract wallet's signature. */
 const AUTHORIZE_GAS = 500_000n;
@@ -57,7 +57,7 @@ export interface Escrow {
   void(hold: Hold, sinceBlock: number): Promise<Outcome>;
   /**
    * Reads the state of a hold.
-   * @param sinceBlock first block that can contain an event of the hold
+   * @param sinceBlock block that was the newest when the order was claimed
    * @throws ChainDown
    */
   state(hold: Hold, sinceBlock: number): Promise<AsOf<HoldState>>;
@@ -242,7 +242,7 @@ async function findEvent(
   head: Block,
 ): Promise<HoldOnNode | null> {
   const event = ESCROW_ABI.find((item) => item.type === "event" && item.name === EVENT_OF_STATE[state])!;
-  const [log] = await logsSince(since, head, (range) =>
+  const [log] = await logsOfPayment(since, head, (range) =>
     reader.getLogs({
       ...{ address: ESCROW, event: event as Extract<typeof event, { type: "event"; name: "PaymentVoided" }> },
       ...{ args: { paymentInfoHash: hold.hash }, strict: true, ...range },

@@ -183,7 +183,7 @@ export interface SignedPayment {
 export interface SettlementQuery extends AssetRef {
   from: string;
   nonce: string;
-  /** First block that is searched. */
+  /** Block that was the newest when the payment was signed or claimed; the search begins some minutes before it. */
   sinceBlock: number;
 }
 

@@ -20,6 +20,14 @@ export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from,
 export const MAX_BLOCKS_PER_REQUEST = 9_000;
 
 /**
+ * The search for the logs of one payment begins this many blocks (some minutes) before the block that was the newest
+ * when it was signed or claimed. The payment may stand in an earlier block: the chain may have replaced blocks by fewer
+ * ones, and the node that verified it may have been behind ours. Beginning too early is harmless, since the search is
+ * by a nonce, memo or hash that moves money only once.
+ */
+export const SEARCH_MARGIN_BLOCKS = 300;
+
+/**
  * When a block counts as final: at a number of confirmations (1 = the transaction is in a block), or by a block tag
  * of the execution API.
  */
@@ -139,14 +147,14 @@ export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, h
   const { reader, asset } = money;
   const args = { authorizer: query.from as Address, nonce: query.nonce as Hex };
   if (!(await isUsed(reader, asset, args.authorizer, args.nonce, BigInt(head.number)))) return { state: "unused" };
-  const [usedEvent] = await logsSince(query.sinceBlock, head, (range) =>
+  const [usedEvent] = await logsOfPayment(query.sinceBlock, head, (range) =>
     reader.getLogs({ address: asset, event: USED_EVENT, args, ...range }),
   );
   if (usedEvent) {
     const moved = await findTransferOfNonce(money, query.from as Address, usedEvent);
     if (moved) return { state: "used", moved };
   } else {
-    const [canceledEvent] = await logsSince(query.sinceBlock, head, (range) =>
+    const [canceledEvent] = await logsOfPayment(query.sinceBlock, head, (range) =>
       reader.getLogs({ address: asset, event: CANCELED_EVENT, args, ...range }),
     );
     if (canceledEvent)
@@ -234,10 +242,18 @@ export async function findTransfersIn(money: TokenAtNode, tx: string, head: Bloc
 }
 
 /**
+ * Reads the logs of one payment, by its nonce, memo or hash, up to a head.
+ * @param sinceBlock block that was the newest when the payment was signed or claimed
+ * @throws ChainDown
+ */
+export const logsOfPayment: typeof logsSince = (sinceBlock, head, ask) =>
+  logsSince(Math.max(0, sinceBlock - SEARCH_MARGIN_BLOCKS), head, ask);
+
+/**
  * Reads logs from a block up to a head, in ranges that public nodes accept. Logs of replaced blocks are left out.
  * @throws ChainDown
  */
-export async function logsSince<L extends { removed: boolean }>(
+async function logsSince<L extends { removed: boolean }>(
   sinceBlock: number,
   head: Block,
   ask: (range: { fromBlock: bigint; toBlock: bigint }) => Promise<L[]>,

@@ -42,8 +42,10 @@ import {
   balanceOf,
   blockAt,
   blockTransferOf,
-  logsSince,
+  logsOfPayment,
+  MAX_BLOCKS_PER_REQUEST,
   requireLogsOf,
+  SEARCH_MARGIN_BLOCKS,
   type TokenAtNode,
 } from "./settlement.ts";
 
@@ -67,10 +69,10 @@ const TRANSFER_WITH_MEMO_EVENT = parseAbiItem(
 /** A challenge with less time left than this, in seconds, is not signed. */
 const MIN_VALIDITY_S = 10;
 /**
- * Number of newest blocks that are searched for an earlier use of a memo before it is signed; challenges live for
- * minutes.
+ * A memo whose use is searched before it is signed counts as signed this many blocks ago; challenges live for minutes.
+ * With the margin of the search that is one log request.
  */
-const LOOK_BACK_BLOCKS = 9_000;
+const LOOK_BACK_BLOCKS = MAX_BLOCKS_PER_REQUEST - SEARCH_MARGIN_BLOCKS - 1;
 /** Units of the gas price (1e-18 dollars) in one unit of the token (1e-6 dollars). */
 const FEE_UNIT = 10n ** 12n;
 
@@ -172,7 +174,7 @@ function verifyTransaction(
  */
 async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<BlockTransfer | null> {
   const args = { from: query.from as Address, memo: query.nonce as Hex };
-  const [log] = await logsSince(query.sinceBlock, head, (range) =>
+  const [log] = await logsOfPayment(query.sinceBlock, head, (range) =>
     money.reader.getLogs({ address: money.asset, event: TRANSFER_WITH_MEMO_EVENT, args, strict: true, ...range }),
   );
   if (!log) {

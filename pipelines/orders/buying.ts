@@ -113,12 +113,6 @@ export class NotBought extends Failure {
 const UNKNOWN_STATES: ReadonlySet<Order["state"]> = new Set(["settle_unknown", "hold_unknown", "void_unknown"]);
 
 const SETTLE_POLL_MS = [0, 50, 200, 500, 1_000] as const;
-/**
- * The search for a buyer's transfer begins this many blocks (some minutes) before the newest block at the time of the
- * order's claim, since the buyer's payment was verified earlier, maybe by a node that is behind ours. Beginning too
- * early is harmless: the search is by nonce, and a nonce moves money only once.
- */
-const SEARCH_MARGIN_BLOCKS = 300;
 /** Pause between two checks of an order for whose end a buyer waits, real ms. */
 const LOOK_INTERVAL_MS = 200;
 
@@ -172,7 +166,7 @@ export class Buying {
 
   /** Appends the claim, which makes the payment ours to act on, and reads it back. */
   async #appendClaim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
-    const since_block = await this.#findSearchStart();
+    const { number: since_block } = await this.deps.seller.rail.head();
     return this.deps.orders.claim(id, key, { ...claim, since_block, ...(credit ? { credit } : {}) });
   }
 
@@ -305,12 +299,6 @@ export class Buying {
       endReservation();
       this.#activeOrders.delete(id);
     }
-  }
-
-  /** Returns the block at which the search for a buyer's transfer begins ({@link SEARCH_MARGIN_BLOCKS}). */
-  async #findSearchStart(): Promise<number> {
-    const { number } = await this.deps.seller.rail.head();
-    return Math.max(0, number - SEARCH_MARGIN_BLOCKS);
   }
 
   /**

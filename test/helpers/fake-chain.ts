@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { type AsOf, type Block, mapAsOf, type Rail, type Settlement } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
+import { SEARCH_MARGIN_BLOCKS } from "../../infra/rails/settlement.ts";
 
 /** A signed transfer of EIP-3009: whoever holds it may submit it. */
 export interface FakeAuthorization {
@@ -183,7 +184,7 @@ export class FakeChain implements TestChain {
 
   settlementOf(query: { from: string; nonce: string; sinceBlock: number }): Settlement | null {
     const { value, final } = this.#read({}, (head) => this.#settled(query, head));
-    if (!value || value.blockNumber < query.sinceBlock) return null;
+    if (!value || value.blockNumber < query.sinceBlock - SEARCH_MARGIN_BLOCKS) return null;
     return { ...value, final: value.blockNumber <= final.number };
   }
 
@@ -237,7 +238,8 @@ export class FakeChain implements TestChain {
       settlementOf: async (query) => {
         const read = this.#read(node, (head) => this.#settled(query, head));
         const { value } = read;
-        if (value && value.blockNumber < query.sinceBlock) throw new ChainDown("used, and no log says how");
+        if (value && value.blockNumber < query.sinceBlock - SEARCH_MARGIN_BLOCKS)
+          throw new ChainDown("used, and no log says how");
         return mapAsOf(read, (one, { final }) => one && { ...one, final: one.blockNumber <= final.number });
       },
       transfers: async ({ from, to, sinceBlock }) =>
