@@ -32,6 +32,8 @@ const keyOf = (label: string): Hex => `0x${createHash("sha256").update(`wallet $
  */
 export class RealNode {
   #histories = 0;
+  #everySecond: NodeJS.Timeout | undefined;
+  #last: Promise<unknown> = Promise.resolve();
 
   private constructor(
     readonly chain: LocalChain,
@@ -44,12 +46,23 @@ export class RealNode {
   static async open(holdings: Readonly<Record<string, bigint>>, others: readonly string[]): Promise<RealNode> {
     const chain = await startLocalChain();
     const node = new RealNode(chain, createReader(chain.rpcUrl), holdings, others);
+    // The node goes back to a state without waiting for a block that it is mining: one of its blocks of every second
+    // that fell in between left a chain without one of its numbers. So those blocks are asked for here, one by one.
+    await node.ask("evm_setAutomine", true);
+    node.#everySecond = setInterval(() => void node.alone(() => node.ask("anvil_mine", "0x1")).catch(() => {}), 1_000);
     for (const gas of [GAS, STRANGERS_GAS]) await chain.giveGas(privateKeyToAccount(gas).address);
     return node;
   }
 
   ask<T = string>(method: string, ...params: unknown[]): Promise<T> {
     return this.reader.request({ method, params } as never) as Promise<T>;
+  }
+
+  /** Acts between two blocks of the node's every second, after what was asked for before. */
+  alone<T>(act: () => Promise<T>): Promise<T> {
+    const acted = this.#last.then(act);
+    this.#last = acted.catch(() => {});
+    return acted;
   }
 
   /** A chain where nothing but the holdings is. */
@@ -68,7 +81,11 @@ export class RealNode {
     return chain;
   }
 
-  close = (): Promise<void> => this.chain.stop();
+  close = async (): Promise<void> => {
+    clearInterval(this.#everySecond);
+    await this.#last;
+    await this.chain.stop();
+  };
 }
 
 const GAS = keyOf("gas");
@@ -152,7 +169,11 @@ export class RealChain implements TestChain {
   #standingStill<T>(act: () => Promise<T>): Promise<T> {
     const acted = this.#still.then(async () => {
       while (this.#moving.size > 0) await Promise.allSettled(this.#moving);
-      return act();
+      return this.node.alone(async () => {
+        // A receipt comes before its block is written whole; the node begins the next block after that.
+        await this.node.ask("anvil_mine", "0x1");
+        return act();
+      });
     });
     this.#still = acted.catch(() => {});
     return acted;
