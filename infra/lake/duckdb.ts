@@ -72,10 +72,13 @@ export interface Lake extends Statements {
    */
   stream<T>(text: string, params?: Params): AsyncGenerator<T[]>;
   /**
-   * Runs `work` in a transaction on the writer; an exception rolls it back. Do not nest: a transaction inside another
-   * one waits for ever.
+   * Runs `work` in a transaction; an exception rolls it back. Do not nest: a transaction inside another one waits for
+   * ever.
+   * @param stage runs before, on the same connection and outside the transaction, also while another transaction is
+   * open: it must write nothing but temporary tables, which `work` then sees. Of calls with a stage, two are under way
+   * at most, the others wait.
    */
-  transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T>;
+  transaction<T>(work: (tx: Statements) => Promise<T>, stage?: (connection: Statements) => Promise<void>): Promise<T>;
   /**
    * While `work` runs, every statement of this lake uses one thread, also the statements of other callers. Calls may
    * overlap. This saves processor time when the work has threads of its own: with several engine threads, the thread
@@ -144,9 +147,11 @@ class DuckLake implements Lake {
   readonly #settings: LakeSettings;
   readonly #writerLock = new Semaphore(1);
   readonly #readerPlaces: Semaphore;
+  readonly #stagerPlaces = new Semaphore(2);
   #instance: DuckDBInstance | undefined;
   #writer: DuckDBConnection | undefined;
   #readers: DuckDBConnection[] = [];
+  #stagers: DuckDBConnection[] = [];
   /** Number of running calls of `onOneThread`. */
   #oneThreadCalls = 0;
 
@@ -219,10 +224,28 @@ class DuckLake implements Lake {
     }
   }
 
-  async transaction<T>(work: (tx: Statements) => Promise<T>): Promise<T> {
+  async transaction<T>(
+    work: (tx: Statements) => Promise<T>,
+    stage?: (connection: Statements) => Promise<void>,
+  ): Promise<T> {
+    if (!stage) return this.#transactionOn(() => this.#writerConnection(), work);
+    const release = await this.#stagerPlaces.take();
+    const stager = this.#stagers.pop();
+    try {
+      if (!stager) throw new Error(`lake ${this.path}: closed`);
+      await stage(toStatements(stager));
+      return await this.#transactionOn(() => stager, work);
+    } finally {
+      if (stager) this.#stagers.push(stager);
+      release();
+    }
+  }
+
+  /** Runs `work` in a transaction on a connection, while no other one writes. */
+  async #transactionOn<T>(connection: () => DuckDBConnection, work: (tx: Statements) => Promise<T>): Promise<T> {
     const release = await this.#writerLock.take();
     try {
-      const writer = this.#writerConnection();
+      const writer = connection();
       await writer.run("BEGIN TRANSACTION");
       try {
         const result = await work(toStatements(writer));
@@ -288,7 +311,10 @@ class DuckLake implements Lake {
 
   /** Waits until no other caller uses the file. @returns the function that releases the file to other callers */
   async #lockAll(): Promise<() => void> {
-    const releases = [await this.#writerLock.take()];
+    // In the order in which a transaction with a stage takes them.
+    const releases: (() => void)[] = [];
+    for (let i = 0; i < this.#stagerPlaces.width; i++) releases.push(await this.#stagerPlaces.take());
+    releases.push(await this.#writerLock.take());
     for (let i = 0; i < this.#readerPlaces.width; i++) releases.push(await this.#readerPlaces.take());
     return () => {
       for (const release of releases) release();
@@ -342,12 +368,14 @@ class DuckLake implements Lake {
       await execute(writer, `CREATE TABLE IF NOT EXISTS lake_form AS SELECT ${form}::INTEGER AS form`);
     await execute(writer, "COMMIT");
     for (let i = 0; i < this.#readerPlaces.width; i++) this.#readers.push(await this.#instance!.connect());
+    for (let i = 0; i < this.#stagerPlaces.width; i++) this.#stagers.push(await this.#instance!.connect());
   }
 
   #closeConnections(): void {
-    for (const connection of [...this.#readers, this.#writer]) connection?.closeSync();
+    for (const connection of [...this.#readers, ...this.#stagers, this.#writer]) connection?.closeSync();
     this.#instance?.closeSync();
     this.#readers = [];
+    this.#stagers = [];
     this.#writer = undefined;
     this.#instance = undefined;
   }

@@ -79,11 +79,14 @@ const MAX_GROUP_BYTES = 48 * 1024 * 1024;
 /**
  * Loads segments of any partitions and topics into the lake, in groups: a transaction of a hundred rows costs as much
  * as one of ten thousand, and a running service has a small segment of each partition in each pass. A full group is
- * loaded while the caller continues. Only one group is loaded at a time.
+ * loaded while the caller continues. Two groups are under way at most: the second one is parsed while the first one is
+ * written.
  */
 export class SegmentLoader {
   #group: Loadable[] = [];
+  /** The group that began last, and the one before it. */
   #running: Promise<void> = Promise.resolve();
+  #previous: Promise<void> = Promise.resolve();
   /** Number of loaded records that the lake did not have before. */
   newRecords = 0;
 
@@ -95,7 +98,7 @@ export class SegmentLoader {
 
   /**
    * Adds a segment. Its file is removed once the segment is loaded, or by {@link discard}.
-   * @throws the error with which loading the previous group failed
+   * @throws the error with which loading an earlier group failed
    */
   async add(segment: Loadable): Promise<void> {
     this.#group.push(segment);
@@ -118,19 +121,22 @@ export class SegmentLoader {
     await removeFiles(this.#group.splice(0));
   }
 
-  /** Waits until the previous group is loaded, then begins to load the current one. */
+  /** Waits until at most one group is under way, then begins to load the current one. */
   async #startGroup(): Promise<void> {
-    await this.#running;
+    await this.#previous;
     const group = this.#group.splice(0);
     if (group.length === 0) return;
-    this.#running = this.#loadGroup(group);
+    this.#previous = this.#running;
+    this.#running = this.#loadGroup(group, this.#previous);
     // The promise is awaited later. Until then a failure must not count as an unhandled rejection.
     this.#running.catch(() => undefined);
   }
 
-  async #loadGroup(group: readonly Loadable[]): Promise<void> {
+  /** Loads a group after the one before it, or fails as that one does. */
+  async #loadGroup(group: readonly Loadable[], previous: Promise<void>): Promise<void> {
     try {
-      this.newRecords += await loadSegments(this.parts, group);
+      const newRecords = await loadSegments(this.parts, group, previous);
+      this.newRecords += newRecords;
       await this.onLoaded(group);
     } finally {
       await removeFiles(group);
@@ -157,14 +163,27 @@ interface NearDay {
 /**
  * Loads the new records of segments, the names of the segments' files (table `loaded`), and the positions, in one
  * transaction. Loading a segment again, or one that was joined from loaded segments, adds nothing twice.
+ * @param previous resolves when the segments before these are loaded; until then these are only parsed
  * @returns number of records that the lake did not have
  */
-async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Promise<number> {
-  const { newRecords, nearDays } = await tryLoad(parts, segments, true);
+async function loadSegments(parts: LoadParts, segments: readonly Loadable[], previous: Promise<void>): Promise<number> {
+  const { newRecords, nearDays } = await tryLoad(parts, segments, { needsIds: true, previous });
   if (nearDays === null) return newRecords;
   await fetchArchivedIds(parts, nearDays);
-  return (await tryLoad(parts, segments, false)).newRecords;
+  return (await tryLoad(parts, segments, { needsIds: false, previous })).newRecords;
 }
+
+/** Returns those of the segments that the lake has not loaded. */
+async function selectNew(statements: Statements, segments: readonly Loadable[]): Promise<Loadable[]> {
+  const files = JSON.stringify(segments.map(({ file }) => file));
+  const knownRows = await statements.all<{ file: string }>(sql("staging/loaded:known"), { files });
+  const loadedFiles = new Set(knownRows.map(({ file }) => file));
+  return segments.filter(({ file }) => !loadedFiles.has(file));
+}
+
+/** Parses segments into the temporary table `stage` of a connection. */
+const parseSegments = (statements: Statements, segments: readonly Loadable[]): Promise<void> =>
+  statements.run(sql("staging/stage:parsed"), { paths: JSON.stringify(segments.map(({ path }) => path)) });
 
 /**
  * Loads segments, unless the lake lacks record ids of archived days that are needed to find second copies.
@@ -175,17 +194,21 @@ async function loadSegments(parts: LoadParts, segments: readonly Loadable[]): Pr
 async function tryLoad(
   { lake, ownHosts }: LoadParts,
   segments: readonly Loadable[],
-  needsIds: boolean,
+  { needsIds, previous }: { needsIds: boolean; previous: Promise<void> },
 ): Promise<{ newRecords: number; nearDays: readonly NearDay[] | null }> {
+  let stagedCount = 0;
+  const stage = async (connection: Statements): Promise<void> => {
+    const stagedSegments = await selectNew(connection, segments);
+    if (stagedSegments.length > 0) await parseSegments(connection, stagedSegments);
+    stagedCount = stagedSegments.length;
+    await previous;
+  };
   return lake.transaction(async (tx) => {
-    const files = JSON.stringify(segments.map(({ file }) => file));
-    const loadedFiles = new Set(
-      (await tx.all<{ file: string }>(sql("staging/loaded:known"), { files })).map(({ file }) => file),
-    );
-    const newSegments = segments.filter(({ file }) => !loadedFiles.has(file));
+    const newSegments = await selectNew(tx, segments);
     let newRecords = 0;
     if (newSegments.length > 0) {
-      await tx.run(sql("staging/stage:parsed"), { paths: JSON.stringify(newSegments.map(({ path }) => path)) });
+      // Another caller may have loaded some of them since they were parsed.
+      if (newSegments.length !== stagedCount) await parseSegments(tx, newSegments);
       const nearDays = await tx.all<NearDay>(sql("archive/copies:days"));
       if (needsIds && nearDays.some(({ known }) => !known)) return { newRecords, nearDays };
       newRecords = await foldSegments(tx, newSegments, ownHosts);
@@ -194,7 +217,7 @@ async function tryLoad(
       ends: JSON.stringify(segments.map(({ topic, partition: part, next }) => ({ topic, part, next }))),
     });
     return { newRecords, nearDays: null };
-  });
+  }, stage);
 }
 
 /**
@@ -226,6 +249,7 @@ async function foldSegments(
   await addEndpoints(tx, ownHosts);
   await tx.run(sql("samples/touched:site"));
   const [staged] = await tx.all<{ fresh: bigint }>("SELECT count(*) AS fresh FROM stage");
+  await tx.run("DROP TABLE stage");
   return Number(staged?.fresh ?? 0n);
 }
 

@@ -97,8 +97,8 @@ export class Lever {
         const member = Reflect.get(target, name, target) as unknown;
         if (typeof member !== "function") return member;
         if (name !== "transaction") return member.bind(target);
-        const transaction: Lake["transaction"] = (work) =>
-          this.through(() => target.transaction((tx) => this.through(() => work(tx), false)), false);
+        const transaction: Lake["transaction"] = (work, stage) =>
+          this.through(() => target.transaction((tx) => this.through(() => work(tx), false), stage), false);
         return transaction;
       },
     });

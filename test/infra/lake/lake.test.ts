@@ -26,6 +26,14 @@ async function open(name = "lake.duckdb", readers = 2): Promise<Lake> {
   opened.push(lake);
   return lake;
 }
+/** A promise, and what resolves it. */
+function signal(): [Promise<void>, () => void] {
+  let resolve = () => {};
+  const promise = new Promise<void>((done) => {
+    resolve = done;
+  });
+  return [promise, resolve];
+}
 const count = async (lake: Lake) => Number((await lake.all<{ n: bigint }>("SELECT count(*) AS n FROM n"))[0]!.n);
 
 describe("statements", () => {
@@ -77,6 +85,55 @@ describe("statements", () => {
     );
     await lake.run("INSERT INTO n VALUES (2)");
     expect(await lake.all("FROM n")).toEqual([{ i: 2n }]);
+  });
+
+  test("a stage runs beside an open transaction, on the connection of its own one, and no third runs meanwhile", async () => {
+    const lake = await open();
+    const order: string[] = [];
+    const [held, release] = signal();
+    const staged = (name: string, before?: Promise<void>) =>
+      lake.transaction(
+        async (tx) => {
+          order.push(`${name} writes`);
+          await before;
+          await tx.run("INSERT INTO n SELECT i FROM mine");
+        },
+        async (connection) => {
+          order.push(`${name} stages`);
+          await connection.run(`CREATE OR REPLACE TEMP TABLE mine AS SELECT ${name.length} AS i`);
+        },
+      );
+    const first = staged("a", held);
+    await vi.waitFor(() => expect(order).toEqual(["a stages", "a writes"]));
+    const others = [staged("bb"), staged("ccc")];
+    await vi.waitFor(() => expect(order).toEqual(["a stages", "a writes", "bb stages"]));
+    const closed = lake.replace(null).then(() => order.push("replaced"));
+    expect(await count(lake)).toBe(0);
+    release();
+    await Promise.all([first, ...others, closed]);
+    expect([order.slice(3, 5).sort(), ...order.slice(5)]).toEqual([
+      ["bb writes", "ccc stages"],
+      "ccc writes",
+      "replaced",
+    ]);
+    expect(await count(lake)).toBe(0);
+  });
+
+  test("a stage that throws begins no transaction, and its place is free again", async () => {
+    const lake = await open();
+    for (let n = 0; n < 3; n++) {
+      const broken = lake.transaction(
+        (tx) => tx.run("INSERT INTO n VALUES (1)"),
+        (connection) => connection.run("FROM nowhere"),
+      );
+      await expect(broken).rejects.toThrow(/nowhere/);
+    }
+    expect(await count(lake)).toBe(0);
+    await lake.transaction(
+      (tx) => tx.run("INSERT INTO n FROM mine"),
+      (connection) => connection.run("CREATE TEMP TABLE mine AS SELECT 1 AS i"),
+    );
+    expect(await count(lake)).toBe(1);
   });
 
   test("a stream holds its reader until it ends or is left; values come as plain ones", async () => {

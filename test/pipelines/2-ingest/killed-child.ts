@@ -24,11 +24,11 @@ store.create = async (key, bytes, meta) => {
   return result;
 };
 const transaction: Lake["transaction"] = lake.transaction.bind(lake);
-lake.transaction = (work) =>
+lake.transaction = (work, stage) =>
   transaction(async (tx) => {
     const result = await work(tx);
     if (moment === "before the lake's commit") die();
     return result;
-  });
+  }, stage);
 const logger = createLogger("silent");
 await createIngest({ log, privateStore: store, lake, clock: systemClock, logger, metrics: createMetrics() }).pass();

@@ -1,7 +1,9 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { MAX_BATCH_RECORDS, type NewRecord } from "../../../infra/log/log.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { createMetrics } from "../../../infra/telemetry.ts";
@@ -11,10 +13,13 @@ import { garbage, handshake } from "./records.ts";
 import { openTestLake, openTestWorld, PARTITIONS, type World } from "./world.ts";
 
 /**
- * A pass over more than two full batches: one batch is read while another is committed
- * and loaded, and every boundary between two batches is one where a record could be lost.
+ * A pass over more than two full batches of one partition, which are loaded as two groups: one batch is read while
+ * another is committed, one group is parsed while another is written, and every boundary is one where a record could be
+ * lost.
  */
-const NAMES = 8;
+const NAMES = Array.from({ length: 64 }, (_, i) => `large${i}`)
+  .filter((name) => handshake(name, "2025-01-01T00:00:00.000Z").partition === 1)
+  .slice(0, 8);
 const RECORDS = 2 * BATCH_ROWS + 5_000;
 const FIRST = Date.parse("2025-01-01T00:00:00.000Z");
 
@@ -23,8 +28,8 @@ beforeAll(async () => {
   world = await openTestWorld();
   let batch: NewRecord[] = [];
   for (let i = 0; i < RECORDS; i++) {
-    const time = new Date(FIRST + Math.floor(i / NAMES) * 60_000).toISOString();
-    batch.push(handshake(`large${i % NAMES}`, time, { terms: null }));
+    const time = new Date(FIRST + Math.floor(i / NAMES.length) * 60_000).toISOString();
+    batch.push(handshake(NAMES[i % NAMES.length]!, time, { terms: null }));
     if (batch.length === MAX_BATCH_RECORDS || i === RECORDS - 1) {
       await world.append(...batch);
       batch = [];
@@ -68,13 +73,13 @@ test("another ingester ends at the same positions, with the same rows, and leave
     let commits = 0;
     const create: typeof store.create = async (key, ...rest) => {
       // The batch after this one has been read already.
-      if (rest[1]?.contentType === "application/json" && ++commits === 2) throw new Error("no disk");
+      if (rest[1]?.contentType === "application/json" && ++commits === 3) throw new Error("no disk");
       return store.create(key, ...rest);
     };
     const failing = Object.assign(Object.create(store) as typeof store, { create });
     const left = async () => (await readdir(lake.workDir)).filter((name) => /lines|parquet/.test(name));
     await expect((await world.rival({ lake, metrics, privateStore: failing })).pass()).rejects.toThrow("no disk");
-    expect([commits, await left()]).toEqual([2, []]);
+    expect([commits, await left()]).toEqual([3, []]);
     const ingest = await world.rival({ lake, metrics, privateStore: store });
     const { positions, rows } = await ingest.pass();
     expect(positions).toEqual(await world.ingest.positions());
@@ -85,6 +90,50 @@ test("another ingester ends at the same positions, with the same rows, and leave
     expect(text).toMatch(/touchstone_ingest_rejected_total\{.*\} 1\n/);
     // Nothing that was on its way is left.
     expect(await left()).toEqual([]);
+  } finally {
+    await lake.close();
+    await store.close();
+    await rm(dir, { recursive: true, force: true });
+  }
+});
+
+test("segments are parsed while those before them are written, and are not loaded if these are not", async () => {
+  const dir = await mkdtemp(join(tmpdir(), "large-"));
+  const store = await openDirectoryStore(join(dir, "private"));
+  const lake = await openTestLake(join(dir, "lake.duckdb"));
+  try {
+    let loads = 0;
+    let hasParsed = false;
+    let parsed = () => {};
+    const isSecondParsed = new Promise<void>((resolve) => {
+      parsed = () => {
+        hasParsed = true;
+        resolve();
+      };
+    });
+    const transaction: Lake["transaction"] = (work, stage) => {
+      const load = stage ? ++loads : 0;
+      const parse: typeof stage =
+        load === 2
+          ? (connection) => stage!({ ...connection, run: (...of) => connection.run(...of).then(parsed) })
+          : stage;
+      return lake.transaction(async (tx) => {
+        if (load === 2) throw new Error("written without those before");
+        const done = await work(tx);
+        if (load !== 1) return done;
+        await Promise.race([isSecondParsed, setTimeout(20_000)]);
+        throw new Error("no room");
+      }, parse);
+    };
+    const failing = Object.assign(Object.create(lake) as Lake, { transaction });
+    for (const name of ["run", "all", "batches", "onOneThread", "replace"] as const)
+      Object.assign(failing, { [name]: lake[name].bind(lake) });
+    await expect((await world.rival({ lake: failing, privateStore: store })).pass()).rejects.toThrow("no room");
+    expect([loads, hasParsed]).toEqual([2, true]);
+    expect(await lake.all("SELECT file FROM loaded UNION ALL SELECT event_id FROM event")).toEqual([]);
+    expect((await readdir(lake.workDir)).filter((name) => /lines|parquet/.test(name))).toEqual([]);
+    await (await world.rival({ lake, privateStore: store })).pass();
+    expect(await lake.all(ROWS)).toEqual(await world.lake.all(ROWS));
   } finally {
     await lake.close();
     await store.close();

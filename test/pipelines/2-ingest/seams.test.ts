@@ -49,17 +49,18 @@ const MOMENTS = ["before", "after"] as const;
 function failingLoad(lake: Lake, n: number): { broken: Lake; reached: () => boolean; statements: () => number } {
   let reached = false;
   let statements = 0;
-  const transaction: Lake["transaction"] = (work) =>
-    lake.transaction((tx) => {
-      const run: Statements["run"] = async (text, params) => {
-        if (statements++ === n) {
-          reached = true;
-          throw new Error("broken in the middle");
-        }
-        await tx.run(text, params);
-      };
-      return work({ ...tx, run });
-    });
+  const breaking = (on: Statements): Statements => ({
+    ...on,
+    run: async (text, params) => {
+      if (statements++ === n) {
+        reached = true;
+        throw new Error("broken in the middle");
+      }
+      await on.run(text, params);
+    },
+  });
+  const transaction: Lake["transaction"] = (work, stage) =>
+    lake.transaction((tx) => work(breaking(tx)), stage && ((connection) => stage(breaking(connection))));
   const broken = new Proxy(lake, {
     get(target, name) {
       if (name === "transaction") return transaction;
@@ -70,7 +71,7 @@ function failingLoad(lake: Lake, n: number): { broken: Lake; reached: () => bool
   return { broken, reached: () => reached, statements: () => statements };
 }
 /** Statements of a load of paid records; the test below holds it to that. */
-const STATEMENTS = 9;
+const STATEMENTS = 10;
 
 describe("a pass that breaks off is made good by the next one", () => {
   test.each(WRITES.flatMap((what, n) => MOMENTS.map((when) => [when, what, n] as const)))(

@@ -54,14 +54,14 @@ export function faultIn(store: Store, { match, how }: StoreFault): { store: Stor
 /** A lake whose next transaction, once armed, is rolled back at its end, or committed and its answer lost. */
 export function faultInLake(lake: Lake, how: "rolled back" | "answer lost"): { lake: Lake; arm: () => void } {
   let armed = false;
-  const transaction: Lake["transaction"] = async (work) => {
+  const transaction: Lake["transaction"] = async (work, stage) => {
     const mine = armed;
     armed = false;
     const result = await lake.transaction(async (tx) => {
       const done = await work(tx);
       if (mine && how === "rolled back") throw new FaultInjected(how);
       return done;
-    });
+    }, stage);
     if (mine) throw new FaultInjected(how);
     return result;
   };
