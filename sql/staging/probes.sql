@@ -15,11 +15,11 @@ WITH per_cap AS (
   SELECT cap, count(*) AS probes, count(*) FILTER (state NOT IN ('silent', 'unfetchable')) AS answered,
     count(*) FILTER (state IN ('asked', 'malformed')) AS asked, min(observed_at) AS first_seen, max(observed_at) AS last_seen,
     0 AS paid_calls, max(observed_at) FILTER (planned = 'paid' AND fault IS DISTINCT FROM 'ours') AS last_tried,
-    max({t: observed_at, id: event_id}) FILTER (state IN ('asked', 'malformed')) AS newest
+    max({t: observed_at, id: event_id, row: rowid}) FILTER (state IN ('asked', 'malformed')) AS newest
   FROM stage WHERE is_probe(type) GROUP BY cap)
 SELECT c.* EXCLUDE (newest, last_tried), newest.t AS terms_t, newest.id AS terms_id, p.price_micro, p.pay_to, p.terms.offers, p.terms.protocols,
   p.terms.defects AS terms_defects, p.differs, c.last_tried
-FROM per_cap c LEFT JOIN stage p ON p.cap = c.cap AND p.event_id = newest.id;
+FROM per_cap c LEFT JOIN stage p ON p.rowid = newest.row;
 
 -- Signed offers do not affect grades. Few 402s have any, so an endpoint gets a row only when one of its 402s has a
 -- signed offer.
