@@ -34,6 +34,32 @@ function changed(change: (text: string) => string): LogRecord {
 }
 
 describe("what a segment takes", () => {
+  test("a time is what Date.parse reads if it prints the same text, else none", () => {
+    const digits = (most: number, width: number) =>
+      fc.integer({ min: 0, max: most }).map((n) => String(n).padStart(width, "0"));
+    const drawn = fc.tuple(
+      digits(9_999, 4),
+      digits(14, 2),
+      digits(33, 2),
+      digits(25, 2),
+      digits(61, 2),
+      digits(61, 2),
+      digits(999, 3),
+    );
+    fc.assert(
+      fc.property(drawn, ([year, month, day, hour, minute, second, ms]) => {
+        const text = `${year}-${month}-${day}T${hour}:${minute}:${second}.${ms}Z`;
+        const parsed = Date.parse(text);
+        const exists = !Number.isNaN(parsed) && new Date(parsed).toISOString() === text;
+        const result = readRow(changed((record) => record.replace("2026-11-10T02:00:00.000Z", text)));
+        expect(result.ok ? result.row.observedMs : result.rejected.reason).toBe(
+          exists ? parsed : "observed_at is no time",
+        );
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
   test.each([
     ["not JSON", (text: string) => text.slice(1), /not JSON/],
     ["a version of tomorrow", (text: string) => text.replace('"v":1', '"v":2'), /future/],
