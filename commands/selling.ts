@@ -60,8 +60,8 @@ export interface SellingMoney {
   float: SellerTools["float"];
   /** Connection to nodes of the network, for reading; default: a new one. */
   rail?: Rail;
-  /** false: escrow is not offered to buyers. */
-  escrow?: boolean;
+  /** Reports whether escrow is offered to buyers at this moment; default: it always is. */
+  isEscrowOffered?: () => boolean;
   /** Why nothing is sold at this moment, or null. */
   closed?: () => string | null;
   /** Limits on the money in orders; default: those of the settings. */
@@ -163,7 +163,9 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     clientName: createClientNames(secret),
     cashier: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },
-      escrow: money.escrow === false ? null : escrow,
+      get escrow() {
+        return money.isEscrowOffered?.() === false ? null : escrow;
+      },
     },
     close: async () => {
       await sweeping.stop();
@@ -219,25 +221,23 @@ export async function openConfiguredSales(
   for (const { name, says, todo } of await requireNetworks([network])) logger.warn({ check: name, todo }, says);
   const rail = railOn([network], createNetworkGuard([network]));
   const reader = createReader(network.rpcUrls);
-  const escrowProblem = await whyNoEscrow(network, rail).catch((error: Error) => error.message);
-  if (escrowProblem !== null) logger.warn({ why: escrowProblem }, "escrow is not offered; payment on delivery is");
   const sender = createSender(reader, chainIdOf(network), accountOf(gas), network.gasCeiling);
   const saleWallets = { ...heldWallets, known: float, blind: [], uses: [] } satisfies FolderWallets;
   const folder = { dir: "the folder of the wallets", read: () => saleWallets, use() {} };
   const floatWallets = createFundedWallets({ folder, rail, secret, logger, metrics });
   const ordersStore = await openOrdersStore(config, parts.log);
-  const balanceWatch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
+  const watch = watchMoney({ network, rail, reader, wallets: { till, float, gas }, logger, metrics });
   // Sales are closed until the first result, so without this wait the first buyer would be refused.
-  await balanceWatch.first;
+  await watch.first;
   const sales = openSales({ ...parts, secret, ordersStore }, clock, {
-    ...{ network, reader, sender, till, rail, escrow: escrowProblem === null, closed: balanceWatch.closed },
+    ...{ network, reader, sender, till, rail, isEscrowOffered: watch.isEscrowOffered, closed: watch.closed },
     charger: createCharger(config, network, sender),
     float: (need) => floatWallets.known(need),
   });
   return {
     sales,
     close: () =>
-      balanceWatch
+      watch
         .stop()
         .then(sales.close)
         .then(() => ordersStore.close()),
@@ -266,13 +266,16 @@ interface WatchOptions {
   wallets: Record<"till" | "float" | "gas", Wallet>;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "gauge">;
+  /** Source of the pauses (default: the system's clock). */
+  clock?: Pick<Clock, "sleep">;
 }
 
 /**
  * Reads the balances of the selling wallets and the gas price every minute, until stopped. `closed` returns why
- * nothing is sold, or null. While the chain does not answer, the last result stays.
+ * nothing is sold, or null. While the chain does not answer, the last result stays. Whether escrow can be offered is
+ * read as often until it can.
  */
-function watchMoney({ network, rail, reader, wallets, logger, metrics }: WatchOptions) {
+export function watchMoney({ network, rail, reader, wallets, logger, metrics, clock = systemClock }: WatchOptions) {
   let closed: string | null = "Nothing is sold yet: the gas for charging a call has not been checked.";
   const { symbol, decimals } = network.assets[0]!;
   const labels = { network: network.id, asset: symbol };
@@ -303,9 +306,24 @@ function watchMoney({ network, rail, reader, wallets, logger, metrics }: WatchOp
     closed =
       isLow || isGasPriceTooHigh ? "Nothing is sold now: the service cannot pay the gas for charging a call." : null;
   }
-  const tryReadBalances = () =>
-    readBalances().catch((error: unknown) =>
+  /** undefined until it was read first; null: escrow is offered from then on. */
+  let escrowProblem: string | null | undefined;
+  async function readEscrow(): Promise<void> {
+    if (escrowProblem === null) return;
+    const problem = await whyNoEscrow(network, rail).catch((error: Error) => error.message);
+    if (problem !== null && problem !== escrowProblem)
+      logger.warn({ why: problem }, "escrow is not offered; payment on delivery is");
+    escrowProblem = problem;
+  }
+  const tryReadAll = async () => {
+    await readBalances().catch((error: unknown) =>
       logger.warn({ err: error }, "the balances of the sales' wallets could not be read"),
     );
-  return { ...repeatWork(tryReadBalances, WATCH_INTERVAL_MS, systemClock), closed: () => closed };
+    await readEscrow();
+  };
+  return {
+    ...repeatWork(tryReadAll, WATCH_INTERVAL_MS, clock),
+    closed: () => closed,
+    isEscrowOffered: () => escrowProblem === null,
+  };
 }
