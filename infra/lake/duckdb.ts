@@ -33,6 +33,9 @@ export interface Statements {
   batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk>;
 }
 
+/** Statements of a stage, see {@link Lake.transaction}. */
+export type Staging = Pick<Statements, "run" | "all">;
+
 export interface LakeSettings {
   /** Memory limit in DuckDB's notation, such as "2GB". Above it, DuckDB spills to the work folder. */
   memoryLimit: string;
@@ -76,9 +79,9 @@ export interface Lake extends Statements {
    * ever.
    * @param stage runs before, on the same connection and outside the transaction, also while another transaction is
    * open: it must write nothing but temporary tables, which `work` then sees. Of calls with a stage, two are under way
-   * at most, the others wait.
+   * at most, the others wait. Each statement of a stage counts as one of the readers.
    */
-  transaction<T>(work: (tx: Statements) => Promise<T>, stage?: (connection: Statements) => Promise<void>): Promise<T>;
+  transaction<T>(work: (tx: Statements) => Promise<T>, stage?: (connection: Staging) => Promise<void>): Promise<T>;
   /**
    * While `work` runs, every statement of this lake uses one thread, also the statements of other callers. Calls may
    * overlap. This saves processor time when the work has threads of its own: with several engine threads, the thread
@@ -226,17 +229,30 @@ class DuckLake implements Lake {
 
   async transaction<T>(
     work: (tx: Statements) => Promise<T>,
-    stage?: (connection: Statements) => Promise<void>,
+    stage?: (connection: Staging) => Promise<void>,
   ): Promise<T> {
     if (!stage) return this.#transactionOn(() => this.#writerConnection(), work);
     const release = await this.#stagerPlaces.take();
     const stager = this.#stagers.pop();
     try {
       if (!stager) throw new Error(`lake ${this.path}: closed`);
-      await stage(toStatements(stager));
+      await stage({
+        run: (text, params) => this.#asReader(() => execute(stager, text, params)),
+        all: (text, params) => this.#asReader(() => query(stager, text, params)),
+      });
       return await this.#transactionOn(() => stager, work);
     } finally {
       if (stager) this.#stagers.push(stager);
+      release();
+    }
+  }
+
+  /** Runs `work` in the place of a reader, so that no more of libuv's threads are occupied. */
+  async #asReader<T>(work: () => Promise<T>): Promise<T> {
+    const release = await this.#readerPlaces.take();
+    try {
+      return await work();
+    } finally {
       release();
     }
   }

@@ -1,6 +1,6 @@
 import { rm } from "node:fs/promises";
 import type { SegmentRef } from "../../infra/chain/commit.ts";
-import type { Lake, Params, Statements } from "../../infra/lake/duckdb.ts";
+import type { Lake, Params, Staging, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Store } from "../../infra/store/store.ts";
@@ -174,7 +174,7 @@ async function loadSegments(parts: LoadParts, segments: readonly Loadable[], pre
 }
 
 /** Returns those of the segments that the lake has not loaded. */
-async function selectNew(statements: Statements, segments: readonly Loadable[]): Promise<Loadable[]> {
+async function selectNew(statements: Staging, segments: readonly Loadable[]): Promise<Loadable[]> {
   const files = JSON.stringify(segments.map(({ file }) => file));
   const knownRows = await statements.all<{ file: string }>(sql("staging/loaded:known"), { files });
   const loadedFiles = new Set(knownRows.map(({ file }) => file));
@@ -182,7 +182,7 @@ async function selectNew(statements: Statements, segments: readonly Loadable[]):
 }
 
 /** Parses segments into the temporary table `stage` of a connection. */
-const parseSegments = (statements: Statements, segments: readonly Loadable[]): Promise<void> =>
+const parseSegments = (statements: Staging, segments: readonly Loadable[]): Promise<void> =>
   statements.run(sql("staging/stage:parsed"), { paths: JSON.stringify(segments.map(({ path }) => path)) });
 
 /**
@@ -197,7 +197,7 @@ async function tryLoad(
   { needsIds, previous }: { needsIds: boolean; previous: Promise<void> },
 ): Promise<{ newRecords: number; nearDays: readonly NearDay[] | null }> {
   let stagedCount = 0;
-  const stage = async (connection: Statements): Promise<void> => {
+  const stage = async (connection: Staging): Promise<void> => {
     const stagedSegments = await selectNew(connection, segments);
     if (stagedSegments.length > 0) await parseSegments(connection, stagedSegments);
     stagedCount = stagedSegments.length;

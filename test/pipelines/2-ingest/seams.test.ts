@@ -49,7 +49,7 @@ const MOMENTS = ["before", "after"] as const;
 function failingLoad(lake: Lake, n: number): { broken: Lake; reached: () => boolean; statements: () => number } {
   let reached = false;
   let statements = 0;
-  const breaking = (on: Statements): Statements => ({
+  const breaking = <S extends Pick<Statements, "run">>(on: S): S => ({
     ...on,
     run: async (text, params) => {
       if (statements++ === n) {
