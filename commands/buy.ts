@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { sha256hex } from "../infra/canonical.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
-import { replaceFile, replacePrivate } from "../infra/keys/files.ts";
+import { createFile, replacePrivate } from "../infra/keys/files.ts";
 import { MAX_ORDER_BYTES } from "../serving/client/carrier.ts";
 import { microOf } from "../serving/client/concerns.ts";
 import {
@@ -282,9 +282,12 @@ export async function finishPurchase(
 /** Returns the file of the order of a call whose answer is saved in this file. */
 const orderFileOf = (save: string): string => `${save}.order.json`;
 
-/** Writes the answer to a file; a crash leaves all of it or no file. @throws Failure `already` if the file holds another answer */
+/**
+ * Writes the answer to a file that does not exist yet; a crash leaves all of it or no file.
+ * @throws Failure `already` if the file holds another answer
+ */
 function saveAnswer(save: string, bytes: Buffer): void {
-  if (!existsSync(save)) replaceFile(save, bytes);
+  if (!existsSync(save)) createFile(save, bytes);
   else if (!readFileSync(save).equals(bytes)) throw new Failure("already", `${save} exists and is not overwritten`);
 }
 

@@ -65,7 +65,18 @@ function writeAtomically(
  * @throws Failure `keys` when the file exists, since a key is never overwritten
  */
 export function createPrivate(path: string, data: Uint8Array | string): void {
-  writeAtomically(path, data, (draft) => {
+  writeAtomically(path, data, linkNew(path));
+}
+
+/** Creates `path` as `createPrivate` does, with the mode that the umask gives. @throws Failure `keys` when it exists */
+export function createFile(path: string, data: Uint8Array): void {
+  writeAtomically(path, data, linkNew(path), 0o666);
+}
+
+/** Returns the function that gives a draft the name `path`, unless a file has that name. */
+const linkNew =
+  (path: string) =>
+  (draft: string): void => {
     try {
       linkSync(draft, path);
     } catch (error) {
@@ -73,17 +84,11 @@ export function createPrivate(path: string, data: Uint8Array | string): void {
       throw error;
     }
     unlinkSync(draft);
-  });
-}
+  };
 
 /** Replaces `path` atomically by a file with `data`, mode 0600, durable when this returns. */
 export function replacePrivate(path: string, data: string): void {
   writeAtomically(path, data, (draft) => renameSync(draft, path));
-}
-
-/** Replaces `path` atomically as `replacePrivate` does, with the mode that the umask gives. */
-export function replaceFile(path: string, data: Uint8Array): void {
-  writeAtomically(path, data, (draft) => renameSync(draft, path), 0o666);
 }
 
 /**

@@ -2,7 +2,6 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-
 import { watchMoney } from "../../commands/selling.ts";
 import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { loadConfig } from "../../infra/config.ts";
