@@ -8,7 +8,7 @@ import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import type { Positions } from "../record/volatile.ts";
 import { type Batch, takeBatch } from "./batch.ts";
-import { evictPartitions, INGESTED, type Loadable, lakePositions, SegmentLoader } from "./load.ts";
+import { evictPartitions, GROUP_BATCHES, INGESTED, type Loadable, lakePositions, SegmentLoader } from "./load.ts";
 import { Partition, type PartitionParts } from "./partition.ts";
 import { type Compacted, collectGarbage, compactPartition, type Redriven, redrivePartition } from "./tidy.ts";
 
@@ -299,8 +299,8 @@ class Ingester {
   }
 
   /**
-   * Yields one batch of each partition in turn until none has more records. If each partition were read to its end
-   * first, only a small last batch would be read while a full batch is loaded.
+   * Yields GROUP_BATCHES batches of each partition in turn until none has more records. If each partition were read to
+   * its end first, only a small last batch would be read while a full group is loaded.
    */
   async *#readBatches(
     duePartitions: readonly Partition[],
@@ -310,12 +310,15 @@ class Ingester {
     while (remaining.length > 0) {
       const stillRemaining: typeof remaining = [];
       for (const { partition, from } of remaining) {
-        if (!this.#heldPartitions.has(partition.partition)) continue;
-        const range = { from, end: ends.get(partition)! };
-        const batch = await takeBatch(this.#options.log, partition, range, partition.path("lines"));
-        if (!batch) continue;
-        stillRemaining.push({ partition, from: batch.next });
-        yield [partition, batch];
+        let [next, count] = [from, 0];
+        for (; count < GROUP_BATCHES && this.#heldPartitions.has(partition.partition); count++) {
+          const range = { from: next, end: ends.get(partition)! };
+          const batch = await takeBatch(this.#options.log, partition, range, partition.path("lines"));
+          if (!batch) break;
+          next = batch.next;
+          yield [partition, batch];
+        }
+        if (count === GROUP_BATCHES) stillRemaining.push({ partition, from: next });
       }
       remaining = stillRemaining;
     }

@@ -11,6 +11,7 @@ import type { IngestedTopic } from "../record/topics.ts";
 import { platformOf, registrableDomain } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 import { MAX_PAY_TOS, type Positions } from "../record/volatile.ts";
+import { BATCH_ROWS } from "./batch.ts";
 import { openDaySegments } from "./day-segments.ts";
 
 /**
@@ -68,11 +69,13 @@ export interface LoadParts {
 }
 
 /**
- * Number of rows from which on a group of segments is loaded; its last segment may exceed the number. The facts about
- * an endpoint are updated once for each group, so a row in a group of two full segments (batch.ts) costs less than in
- * a group of one. A larger group would be loaded later, and less of its loading would run while batches are read.
+ * Number of full batches in a full group. The facts about an endpoint are updated once for each group, so a row costs
+ * less in a larger group, and less if the batches of a group are of one partition, where they have the same endpoints.
+ * A still larger group would be loaded later, and less of its loading would run while batches are read.
  */
-const MAX_GROUP_ROWS = 245_760;
+export const GROUP_BATCHES = 3;
+/** Number of rows from which on a group of segments is loaded; its last segment may exceed the number. */
+const MAX_GROUP_ROWS = GROUP_BATCHES * BATCH_ROWS;
 /** Number of bytes of files from which on a group of segments is loaded, even if it has fewer rows. */
 const MAX_GROUP_BYTES = 48 * 1024 * 1024;
 

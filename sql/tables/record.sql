@@ -18,9 +18,10 @@ CREATE TABLE IF NOT EXISTS positions (topic VARCHAR, part USMALLINT, next BIGINT
 -- the columns from `block` on hold what a sample needs. block = number of the span of six hours for which the probe
 -- was planned. In other records these columns are null.
 -- Trying every compression on every column took a sixth of a load's CPU time. So only the compression named here is
--- tried; if it does not fit, the engine stores the column uncompressed.
+-- tried; if it does not fit, the engine stores the column uncompressed. To pack `cap` took a quarter of a commit and
+-- saved 18 of 74 bytes of a row.
 CREATE TABLE IF NOT EXISTS event (
-  event_id VARCHAR USING COMPRESSION uncompressed, type VARCHAR, key VARCHAR, cap VARCHAR,
+  event_id VARCHAR USING COMPRESSION uncompressed, type VARCHAR, key VARCHAR, cap VARCHAR USING COMPRESSION uncompressed,
   topic VARCHAR, part USMALLINT, log_offset BIGINT USING COMPRESSION bitpacking,
   observed_at TIMESTAMP USING COMPRESSION bitpacking, appended_at TIMESTAMP USING COMPRESSION bitpacking, body VARCHAR,
   block INTEGER USING COMPRESSION bitpacking, fault VARCHAR, live BOOLEAN, honest BOOLEAN, latency_ms DOUBLE,
