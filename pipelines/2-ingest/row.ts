@@ -1,4 +1,3 @@
-import { isAscii } from "node:buffer";
 import { canonicalText, MAX_DEPTH } from "../../infra/canonical.ts";
 import { type LogRecord, MAX_VALUE_BYTES } from "../../infra/log/log.ts";
 import { TOPIC_OF } from "../record/bodies.ts";
@@ -36,9 +35,12 @@ const utf8 = new TextDecoder("utf-8");
 export function readRow(record: LogRecord): RowResult {
   // The log refuses such a value in `append`. Another program can append it to Kafka, which limits compressed bytes.
   if (record.value.byteLength > MAX_VALUE_BYTES) return refuse(record, `longer than ${MAX_VALUE_BYTES} bytes`);
-  const text = textOf(record.value);
-  const bulkRecord = matchBulkRecord(text);
+  const { buffer, byteOffset, byteLength } = record.value;
+  // The pattern of bulk records matches ASCII alone, which is the same text in Latin-1, and decoded fastest from it.
+  const bulkRecord = matchBulkRecord(Buffer.from(buffer, byteOffset, byteLength).toString("latin1"));
   if (bulkRecord !== null) return rowOf(record, bulkRecord, bulkRecord.body, null);
+  // Bytes that are no UTF-8 become U+FFFD.
+  const text = utf8.decode(record.value);
   let envelope = parseIfValid(text);
   if (envelope === null) {
     const result = readEnvelope(record.value);
@@ -56,12 +58,6 @@ export function readRow(record: LogRecord): RowResult {
   if (row.ok && CONTROL_CHARACTER.test(envelope.key + envelope.producer))
     return refuse(record, "key or producer has a control character");
   return row.ok && unreadable ? refuse(record, unreadable) : row;
-}
-
-/** Decodes a record. Nearly every record is ASCII, which needs no decoder. Bytes that are no UTF-8 become U+FFFD. */
-function textOf(bytes: Uint8Array): string {
-  if (!isAscii(bytes)) return utf8.decode(bytes);
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1");
 }
 
 /**
