@@ -33,10 +33,10 @@ interface Question {
   deaths: number;
 }
 
-/**
- * Number of measurements, `cpuMs` apart, after which a question is stopped, even if its thread got no processor time.
- */
-const MAX_MEASUREMENTS = 40;
+/** Number of measurements of a thread's processor time within `cpuMs` of real time. */
+const MEASUREMENTS_PER_LIMIT = 8;
+/** Number of measurements after which a question is stopped, even if its thread got no processor time. */
+const MAX_MEASUREMENTS = 40 * MEASUREMENTS_PER_LIMIT;
 /**
  * Longest time in which a new thread must become ready, real ms. On a busy machine it takes tens of seconds to compile
  * its modules.
@@ -135,21 +135,22 @@ export class BoundedThread {
   }
 
   /**
-   * Measures the thread's processor time every `cpuMs` of real time, and stops the question when the thread has used
-   * `cpuMs` since the first measurement. A question that ends before the first measurement costs only a timer. The
-   * number of measurements is limited, not the real time, because the machine may have suspended this process.
+   * Measures the thread's processor time eight times in `cpuMs` of real time, and stops the question when the thread
+   * has used `cpuMs` since the first measurement. A question that ends before the first measurement costs only a timer.
+   * The number of measurements is limited, not the real time, because the machine may have suspended this process.
    */
   #watchProcessorTime(question: Question): void {
     const { cpuMs } = question.limits;
+    const intervalMs = cpuMs / MEASUREMENTS_PER_LIMIT;
     let measurements = 0;
     let firstMs = 0;
     const measure = (): void => {
       const usedMs = processorMs(this.#osThreadId);
       if (measurements++ === 0) firstMs = usedMs;
       if (usedMs - firstMs >= cpuMs || measurements > MAX_MEASUREMENTS) this.#stopQuestion(question);
-      else this.#timer = setTimeout(measure, cpuMs);
+      else this.#timer = setTimeout(measure, intervalMs);
     };
-    this.#timer = setTimeout(measure, cpuMs);
+    this.#timer = setTimeout(measure, intervalMs);
   }
 
   #stopQuestion(question: Question): void {
