@@ -74,8 +74,11 @@ export interface LoadParts {
  * A still larger group would be loaded later, and less of its loading would run while batches are read.
  */
 export const GROUP_BATCHES = 3;
-/** Number of rows from which on a group of segments is loaded; its last segment may exceed the number. */
-const MAX_GROUP_ROWS = GROUP_BATCHES * BATCH_ROWS;
+/**
+ * Number of rows from which on a group of segments is loaded; its last segment may exceed the number. Half a batch less
+ * than a full group has, since a batch with rejected records has fewer rows.
+ */
+const MAX_GROUP_ROWS = (GROUP_BATCHES - 0.5) * BATCH_ROWS;
 /** Number of bytes of files from which on a group of segments is loaded, even if it has fewer rows. */
 const MAX_GROUP_BYTES = 48 * 1024 * 1024;
 
