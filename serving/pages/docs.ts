@@ -10,7 +10,7 @@ export interface Doc {
   /** First heading of a page; of a script, its file name. */
   title: string;
   /** First sentence below the heading, as plain text; of a script "". */
-  lead: string;
+  readonly lead: string;
 }
 
 /**
@@ -32,16 +32,19 @@ export function readDocs(dir: string, fillIn = (markdown: string): string => mar
 
 /**
  * Creates a page whose Markdown is rendered when it is first requested: rendering all pages at the start of the process
- * took longer than the rest of the start.
+ * took longer than the rest of the start. Its first sentence is read when the list of pages is.
  */
 function documentOf(markdown: string, fillIn: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);
-  let text: string | null = null;
+  let [text, lead]: (string | null)[] = [null, null];
   return {
     type: "html",
     title,
-    lead: leadOf(opening),
+    get lead() {
+      lead ??= leadOf(opening);
+      return lead;
+    },
     get text() {
       text ??= page({ title, body: raw(renderMarkdown(fillIn(markdown))), kind: "doc" });
       return text;
