@@ -8,7 +8,7 @@ import { SLOW } from "./slow.ts";
  */
 export default mergeConfig(all, {
   test: {
-    ...{ root: new URL("..", import.meta.url).pathname, exclude: SLOW, isolate: false, maxWorkers: 3 },
+    ...{ root: new URL("..", import.meta.url).pathname, exclude: SLOW, isolate: false, maxWorkers: 4 },
     // The longest takes 17 s beside four other suites. A hook may start a chain and a whole market.
     ...{ testTimeout: 30_000, hookTimeout: 120_000, expect: { poll: { timeout: 20_000 } } },
     globalSetup: "test/helpers/programs.ts",
