@@ -1,3 +1,4 @@
+import { TextPacker } from "../../infra/zstd.ts";
 import { RelatedParties } from "../3-grade/related.ts";
 import {
   applyLeafToEndpoint,
@@ -22,12 +23,30 @@ import { METHODS } from "../record/vocabulary.ts";
 /** Selects the endpoints to audit: one by its id, those at one URL, or all. */
 export type EndpointSelector = { cap: string } | { url: string } | "all";
 
+const texts = new TextPacker();
+
+/**
+ * A card's leaf, kept packed until the card is recomputed: a market of a million endpoints has millions of cards, and a
+ * parsed one takes ten times as much memory.
+ */
+export class PackedLeaf {
+  private readonly packed: string;
+
+  constructor(leaf: GradeLeaf) {
+    this.packed = texts.pack(JSON.stringify(leaf));
+  }
+
+  unpack(): GradeLeaf {
+    return JSON.parse(texts.unpack(this.packed)) as GradeLeaf;
+  }
+}
+
 /**
  * The cards of an endpoint that one grading published, and the endpoint's letters and corrections in the log before
  * them.
  */
 export interface CardGroup {
-  leaves: readonly GradeLeaf[];
+  leaves: readonly PackedLeaf[];
   before: Pick<AuditedEndpoint, "letters" | "corrections">;
 }
 
@@ -43,6 +62,8 @@ export interface GatheredRecord {
    */
   rows: Map<number, EvidenceFile[]>;
   tableFiles: EvidenceFile[];
+  /** Hashes of the tables of related parties that cards name. */
+  tableHashes: Set<string>;
   /** The tables of related parties, computed from the leaves up to the first unreadable one. */
   relatedParties: RelatedPartiesFold;
   size: number;
@@ -54,11 +75,11 @@ export interface GatheredRecord {
 }
 
 /** The auditor's state of an endpoint, with the grade leaves of the endpoint's newest cards. */
-type AuditedEndpoint = Endpoint<GradeLeaf, RawLetter>;
+type AuditedEndpoint = Endpoint<PackedLeaf, RawLetter>;
 
 const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
   createEndpoint: emptyEndpoint,
-  card: (leaf) => leaf,
+  card: (leaf) => new PackedLeaf(leaf),
   letters: keepRawLetters,
 };
 
@@ -109,6 +130,7 @@ export class RecordGatherer {
       evidence: new EvidenceFold(),
       rows: new Map(),
       tableFiles: [],
+      tableHashes: new Set(),
       relatedParties: new RelatedPartiesFold(),
       size,
       hole: null,
@@ -182,6 +204,7 @@ export class RecordGatherer {
     if (this.verifiesSignatures) verifyCardSignature(leaf, this.#chain?.jwks ?? null);
     const { capability_id: cap } = leaf.card;
     this.#gathered.evidence.apply(leaf);
+    this.#gathered.tableHashes.add(leaf.inputs.kin);
     const groups = this.#gathered.groups.get(cap) ?? [];
     this.#gathered.groups.set(cap, groups);
     const { before, after } = this.#applyLeaf(cap, leaf);

@@ -8,6 +8,7 @@ import type { Source } from "../published/source.ts";
 import { MISSING_MEMBER_TEXT, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { type EvidenceLine, parseEvidenceLine, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
+import type { GradeLeaf } from "../record/leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { FIRST_VERIFIER_VERSION } from "../record/verifier-version.ts";
@@ -83,9 +84,8 @@ export async function recomputeGathered(
     broken.push({ what: problem.key, ...what });
   };
   const tables = await readRelatedPartyTables(source, gathered.tableFiles, handleBroken);
-  const groups = [...gathered.groups.values()].flat();
-  const tableHashes = groups.flatMap(({ leaves }) => leaves.map(({ inputs }) => inputs.kin));
-  for (const [name, table] of gathered.relatedParties.tables(tableHashes)) tables.set(name, new RelatedParties(table));
+  for (const [name, table] of gathered.relatedParties.tables(gathered.tableHashes))
+    tables.set(name, new RelatedParties(table));
   const counts = { ok: 0, pending: 0, differs: 0, "not run": 0 };
   const byBucket = [...gathered.groups.keys()].sort((a, b) => bucketOf(a) - bucketOf(b) || (a < b ? -1 : 1));
   for (let at = 0; at < byBucket.length; ) {
@@ -187,8 +187,9 @@ function* verdictsOf(
 ): Generator<CardVerdict> {
   const url = gathered.urls.get(cap) ?? null;
   for (const group of gathered.groups.get(cap) ?? []) {
-    const results = evaluate(cap, group, gathered, evidence, tables);
-    for (const [i, { index, card }] of group.leaves.entries()) {
+    const leaves = group.leaves.map((leaf) => leaf.unpack());
+    const results = evaluate(cap, { ...group, leaves }, gathered, evidence, tables);
+    for (const [i, { index, card }] of leaves.entries()) {
       const { tier, band, computed_at = null } = card;
       yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...results[i]! };
     }
@@ -209,7 +210,7 @@ function domainOf(url: string | undefined): string | null {
 /** Compares the cards of one group with what is recomputed from the evidence. */
 function evaluate(
   cap: string,
-  { leaves, before }: CardGroup,
+  { leaves, before }: Pick<CardGroup, "before"> & { leaves: readonly GradeLeaf[] },
   { evidence: closedEvidence, urls, hole }: GatheredRecord,
   evidence: EndpointEvidence,
   tables: ReadonlyMap<string, RelatedParties>,

@@ -182,7 +182,7 @@ test("serving, the publisher and the auditor read one state of each endpoint out
             expect(entry.letters.map(({ at, raw }) => [at, raw])).toEqual(
               model.letters.slice(-MAX_LETTERS).map(({ computedAt, band }) => [computedAt, band]),
             );
-            expect(groups.at(-1)?.leaves ?? []).toEqual(model.cards);
+            expect(groups.at(-1)?.leaves.map((leaf) => leaf.unpack()) ?? []).toEqual(model.cards);
             const earlier = modelOf(cap, leaves.slice(0, model.cards[0]?.index ?? 0));
             const before = groups.at(-1)?.before;
             if (before) expect(before.corrections).toEqual(earlier.said);
