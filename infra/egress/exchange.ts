@@ -109,11 +109,24 @@ export class Exchange {
     this.#sentAt = performance.now();
     const { headersMs, totalMs } = this.limits;
     const leftMs = Math.max(0, totalMs - this.usedMs);
-    const totalTimer = setTimeout(() => this.#end("timeout", `not done within ${totalMs} ms`), leftMs);
-    const headTimer = setTimeout(() => {
+    this.#runAfter(leftMs, () => this.#end("timeout", `not done within ${totalMs} ms`));
+    this.#runAfter(headersMs, () => {
       if (!this.#answer) this.#end("timeout", `no status line within ${headersMs} ms`);
-    }, headersMs);
-    this.#timers.push(totalTimer, headTimer);
+    });
+  }
+
+  /**
+   * Runs `work` after `ms`, unless the exchange ends before. A timer counts from the start of the event loop's turn,
+   * which on a busy machine is some milliseconds ago, so one that fires early waits for the rest.
+   */
+  #runAfter(ms: number, work: () => void): void {
+    const dueAt = performance.now() + ms;
+    const runIfDue = (): void => {
+      const leftMs = dueAt - performance.now();
+      if (leftMs > 0) this.#timers.push(setTimeout(runIfDue, leftMs));
+      else work();
+    };
+    this.#timers.push(setTimeout(runIfDue, ms));
   }
 
   #countInterim(): void {

@@ -600,8 +600,7 @@ describe("deadlines", () => {
     expect((await ask(late, { profile: "paid", deadlineMs: 20_000 })).result.outcome).toBe("answered");
     const { result } = await ask(late, { profile: "paid", deadlineMs: 100 });
     expect(result).toMatchObject({ outcome: "timeout", sent: true });
-    // A timer is counted from the start of the loop's turn, which on a busy machine was some milliseconds ago.
-    expect(result.totalMs).toBeGreaterThanOrEqual(80);
+    expect(result.totalMs).toBeGreaterThanOrEqual(98);
   });
 });
 
