@@ -186,9 +186,9 @@ function* verdictsOf(
   tables: ReadonlyMap<string, RelatedParties>,
 ): Generator<CardVerdict> {
   const url = gathered.urls.get(cap) ?? null;
-  for (const group of gathered.groups.get(cap) ?? []) {
-    const leaves = group.leaves.map((leaf) => leaf.unpack());
-    const results = evaluate(cap, { ...group, leaves }, gathered, evidence, tables);
+  for (const { leaves: packedLeaves, before } of gathered.groups.get(cap) ?? []) {
+    const leaves = packedLeaves.map((leaf) => leaf.unpack());
+    const results = evaluate(cap, leaves, before, gathered, evidence, tables);
     for (const [i, { index, card }] of leaves.entries()) {
       const { tier, band, computed_at = null } = card;
       yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...results[i]! };
@@ -210,7 +210,8 @@ function domainOf(url: string | undefined): string | null {
 /** Compares the cards of one group with what is recomputed from the evidence. */
 function evaluate(
   cap: string,
-  { leaves, before }: Pick<CardGroup, "before"> & { leaves: readonly GradeLeaf[] },
+  leaves: readonly GradeLeaf[],
+  before: CardGroup["before"],
   { evidence: closedEvidence, urls, hole }: GatheredRecord,
   evidence: EndpointEvidence,
   tables: ReadonlyMap<string, RelatedParties>,

@@ -37,7 +37,8 @@ export function readDocs(dir: string, fillIn = (markdown: string): string => mar
 function documentOf(markdown: string, fillIn: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);
   const title = titleOf(opening);
-  let [text, lead]: (string | null)[] = [null, null];
+  let lead: string | null = null;
+  let text: string | null = null;
   return {
     type: "html",
     title,
