@@ -110,6 +110,8 @@ export class Exchange {
     const { headersMs, totalMs } = this.limits;
     const leftMs = Math.max(0, totalMs - this.usedMs);
     this.#runAfter(leftMs, () => this.#end("timeout", `not done within ${totalMs} ms`));
+    // Of two deadlines at the same time it is the total one that ends the request, whichever timer fires first.
+    if (headersMs >= leftMs) return;
     this.#runAfter(headersMs, () => {
       if (!this.#answer) this.#end("timeout", `no status line within ${headersMs} ms`);
     });
