@@ -65,7 +65,7 @@ async function fetchFollowingRedirects(
     const connected = await connectChecked(target, { ...options, limits, signal });
     if ("fault" in connected) return createUnconnectedResult(connected, state);
     const { socket, remoteAddress } = connected;
-    const usedMs = msSinceStart(state, performance.now());
+    const usedMs = state.waitedMs + msSinceStart(state, performance.now());
     if (usedMs > limits.totalMs) {
       socket.destroy();
       return createTimeoutResult(state);
@@ -202,12 +202,11 @@ class GuardedEgress implements Egress {
     const waitedMs = Math.floor(performance.now() - askedAt);
     try {
       const firstHop = { target, headers: prepared.headers };
-      const limits = { ...requestLimits, totalMs: requestLimits.totalMs - waitedMs };
+      const state = { limits: requestLimits, waitedMs, signal };
       const { declared = [], stock: stockSources = [] } = this.options.sources ?? {};
       const sources = stock === undefined ? declared : stockSources;
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
-      const exchange = () =>
-        fetchFollowingRedirects(request, firstHop, { limits, signal }, { ...this.#hopOptions, sourceTo });
+      const exchange = () => fetchFollowingRedirects(request, firstHop, state, { ...this.#hopOptions, sourceTo });
       const [result, loop] = this.options.loop ? await withLoopWatch(this.options.loop, exchange) : [await exchange()];
       // The wait for a place used up part of the deadline, so the timeout is our fault. It is reported as a stall of
       // our loop.
@@ -240,6 +239,8 @@ type FailedResult = Extract<EgressResult, { sent: boolean }>;
 /** State of one fetch over all its hops. */
 interface FetchState {
   readonly limits: Limits;
+  /** Time that the fetch waited for a place, which is part of the deadline, ms. */
+  readonly waitedMs: number;
   readonly signal: AbortSignal;
   /** When the first byte of the first hop was sent. All times of the result count from this moment. */
   startedAt?: number;

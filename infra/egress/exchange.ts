@@ -51,7 +51,7 @@ export class Exchange {
     private readonly socket: Socket,
     private readonly requestParts: RequestParts,
     private readonly limits: Limits,
-    /** ms of the total time that earlier hops used up. */
+    /** ms of the total time that the wait for a place and earlier hops used up. */
     private readonly usedMs: number,
     private readonly signal: AbortSignal,
     private readonly resolve: (ending: ExchangeEnd) => void,

@@ -715,7 +715,8 @@ describe("how many at once", () => {
       // It comes to its place after some 600 ms, and what is left of its deadline is less than what its answer takes.
       const late = await egress.fetch({ ...asked, deadlineMs: 800 });
       expect(performance.now() - began).toBeLessThan(1_100);
-      expect(late).toMatchObject({ outcome: "timeout", loop: { stoodStill: true, atEnd: true } });
+      const says = "not done within 800 ms";
+      expect(late).toMatchObject({ outcome: "timeout", says, loop: { stoodStill: true, atEnd: true } });
       expect(await first).not.toHaveProperty("loop");
       const holding = egress.fetch({ ...held, deadlineMs: 500 });
       expect(await egress.fetch({ ...asked, deadlineMs: 200 })).toMatchObject({ outcome: "refused", sent: false });
