@@ -62,7 +62,7 @@ const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void
   withIngest(
     config,
     async (opened, parts) => work(await openArchive(parts, systemClock, opened)),
-    // It signs the archive files and writes them to the public store.
+    // With the private keys and a writable public store: archive files are signed and published.
     openParts,
   );
 

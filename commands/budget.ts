@@ -64,8 +64,8 @@ interface FoundReport {
 
 /**
  * Returns the report that a running service stored; for an earlier day, one that is derived from it.
- * @throws Failure `busy` when no report is stored, it was made before the requested day ended, or none can be derived
- * for the day
+ * @throws Failure `busy` when no report is stored, when the newest one is of an earlier day than requested, or was made
+ * before the end of a requested day that is over, and when none can be derived for the day
  */
 async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: string | undefined): Promise<FoundReport> {
   const now = systemClock.now();
@@ -141,6 +141,7 @@ const reportOfCluster = (config: Config, options: BudgetOptions): Promise<FoundR
     );
   });
 
+/** Texts for people for the reasons (`why`) for which an endpoint gets no paid calls. */
 const REASONS: Record<string, string> = {
   excluded: "excluded by the settings",
   opted_out: "its seller refuses paid test calls",

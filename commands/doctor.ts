@@ -99,8 +99,8 @@ function networkProblems(read: () => unknown): readonly string[] {
 }
 
 /**
- * Checks settings and disk before a role opens anything, and prints the warnings. A disk with little room is one of
- * them: a running role goes on with it, so one that was killed starts again and continues its open orders.
+ * Checks settings and disk before a role opens anything, and prints the warnings. A disk with little room is only a
+ * warning: a running role works on with it, so a role that was killed must be able to start and continue open orders.
  * @throws ConfigError with every setting that is broken
  * @throws Failure `storage` if the disk is full; a later start may find room
  */

@@ -25,14 +25,16 @@ import type { OptionsOf } from "./table.ts";
 
 type ExportOptions = OptionsOf<"export"> & RecordOptions;
 
+/** What a row of each table is called in messages. */
 const NOUN = { index: "endpoints", grades: "cards", samples: "samples" };
 
-/** An opened table of a record, and the function that writes it to a file. */
+/** An opened table of a record. */
 interface Table {
   origin: string;
   tree_size: number;
   /** Time of the exported state (RFC 3339); null if unknown. */
   at: string | null;
+  /** Writes the table to a Parquet file. @returns the number of rows */
   write(path: string, onProgress: (rows: number) => void): Promise<number>;
 }
 

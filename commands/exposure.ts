@@ -13,7 +13,7 @@ import { columns } from "./report.ts";
 import { fetchBounded } from "./sources.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** Largest file of dependencies, bytes. */
+/** Largest file of dependencies or of keys, bytes. */
 const MAX_FILE = 1024 * 1024;
 /** Limits for one response of the service. */
 const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };

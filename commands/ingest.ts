@@ -18,7 +18,7 @@ export const ingest = (config: Config, options: RoleOptions): Promise<void> =>
   );
 
 /**
- * `touchstone redrive`: parses the records that an earlier version rejected again, with the parsers of this version.
+ * `touchstone redrive`: parses again, with the parsers of this version, the records that an earlier version rejected.
  */
 export const redrive = (config: Config, options: RoleOptions): Promise<void> =>
   withIngest(config, async ({ ingest: lakeIngest }) =>

@@ -111,7 +111,7 @@ function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string
   }
 }
 
-/** Number of times that a question is asked again after an invalid answer. */
+/** Most answers to one question that are tried. It is then asked once more, and any answer ends the command. */
 const MAX_TRIES = 5;
 
 const isGiven = (answers: Answers, option: keyof Answers): boolean => {
@@ -121,7 +121,10 @@ const isGiven = (answers: Answers, option: keyof Answers): boolean => {
 
 const mustAsk = ({ options }: Question, answers: Answers): boolean => !options.every((one) => isGiven(answers, one));
 
-/** Asks for the answers that the options lack, one question after the other. @throws ConfigError when the input ends */
+/**
+ * Asks for the answers that the options lack, one question after the other.
+ * @throws ConfigError when the input ends, or after too many invalid answers to one question
+ */
 async function askMissing(givenAnswers: Answers): Promise<Answers> {
   const answers = { ...givenAnswers };
   const terminal = await openDialogue();

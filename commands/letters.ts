@@ -29,7 +29,7 @@ export interface SellerLetter {
 }
 
 export interface MarketLetters {
-  /** Begin and end of the simulated time, RFC 3339. */
+  /** First simulated day (YYYY-MM-DD), and end of the simulated time (RFC 3339). */
   simulated: { from: string; until: string };
   /** Real seconds that the simulation took. */
   took_s: number;
@@ -82,7 +82,7 @@ function wrapText(text: string): string[] {
 }
 
 /** Formats a composite with three decimals, rounded down as in the sentence `why`. */
-const formatBound = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
+const formatComposite = (figure: number): string => (Math.floor(Math.round(figure * 1e6) / 1e3) / 1e3).toFixed(3);
 
 const shortTier = (one: SellerLetter): string => one.tier?.replace("_VERIFIED", "").toLowerCase() ?? "-";
 
@@ -94,7 +94,7 @@ export function letterLines(result: MarketLetters, baseUrl: string): string[] {
   const [head, ...lines] = columns([
     ["letter", "seller", "tier", "composite", "records"],
     ...result.market.map((one) => {
-      const composite = one.composite === null ? "-" : formatBound(one.composite);
+      const composite = one.composite === null ? "-" : formatComposite(one.composite);
       return [one.band, one.seller, shortTier(one), composite, String(one.samples)];
     }),
   ]);

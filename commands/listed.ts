@@ -16,6 +16,7 @@ import type { OptionsOf } from "./table.ts";
  * Whether one source (a catalogue, a seller's document or an operator's file) lists an endpoint, by its newest record.
  */
 interface SourceState {
+  /** Name of the source in the record, such as its url; `402` is the endpoint's own 402. */
   source: string;
   /** Id of the endpoint within the source. */
   source_id: string;

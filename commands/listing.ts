@@ -47,15 +47,15 @@ const severityOf = (defect: string): Severity => {
   return defect === "bad_timeout" || DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
 };
 
-/** Returns findings about what is no defect, and what our client refuses by default. */
+/** Returns findings about what our client refuses by default although it is no defect. */
 function clientFindings({ offers, defects }: Pick<ListingAnswer, "offers" | "defects">): Finding[] {
-  const longest = Math.max(0, ...offers.map(({ max_timeout_s }) => max_timeout_s ?? 0));
+  const longestTimeoutS = Math.max(0, ...offers.map(({ max_timeout_s }) => max_timeout_s ?? 0));
   const payees = new Set(offers.flatMap(({ pay_to }) => (pay_to === null ? [] : addressKey(pay_to))));
   const { maxValidity_s } = DEFAULT_POLICY;
   const findings: Finding[] = [];
-  // The defect `bad_timeout`, of a timeout that is out of any bounds, says as much.
-  if (longest > maxValidity_s && !defects.some(({ defect }) => defect === "bad_timeout")) {
-    const says = `a payment would be valid for ${longest} s; our client signs for ${maxValidity_s} s at most`;
+  // A timeout outside all bounds has the defect `bad_timeout` already.
+  if (longestTimeoutS > maxValidity_s && !defects.some(({ defect }) => defect === "bad_timeout")) {
+    const says = `a payment would be valid for ${longestTimeoutS} s; our client signs for ${maxValidity_s} s at most`;
     const mend = `Set \`maxTimeoutSeconds\` to ${maxValidity_s} or less; 60 is usual.`;
     findings.push({ severity: "grave", what: "validity", says, mend });
   }

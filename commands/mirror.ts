@@ -74,8 +74,8 @@ async function runOnce(run: MirrorOptions, printRun: (summary: MirrorSummary, to
 }
 
 /**
- * Runs the mirror until stopped. A running run is finished first, unless it takes longer than endInTime() allows; the
- * next start continues it. /health and /metrics are at `status.port`, if the settings name one.
+ * Runs the mirror until stopped. A stop waits for the current run, unless it takes longer than endInTime() allows; the
+ * next start continues an unfinished run. /health and /metrics are at `status.port`, if the settings name one.
  */
 async function follow(
   run: MirrorOptions,
@@ -173,9 +173,9 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
   for (const path of [dir, ...["public", "state", "parts", "keeper.sqlite"].map((part) => join(dir, part))]) {
     if (!(await exists(path))) createdPaths.push(path);
   }
-  const keeper = openProcessLock(join(dir, "keeper.sqlite"));
-  if (!keeper.tryAcquire()) {
-    keeper.close();
+  const lock = openProcessLock(join(dir, "keeper.sqlite"));
+  if (!lock.tryAcquire()) {
+    lock.close();
     throw new MirrorBusy();
   }
   const publicStore = await openDirectoryStore(join(dir, "public"));
@@ -190,7 +190,7 @@ export async function openMirrorFolder(name: string): Promise<MirrorFolder> {
     await publicStore.close();
     await stateStore.close();
     if (!isKept) for (const path of createdPaths) await rm(path, { recursive: true, force: true });
-    keeper.close();
+    lock.close();
   };
   return { dir, publicStore, stateStore, partsDir: join(dir, "parts"), close };
 }

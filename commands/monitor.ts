@@ -168,8 +168,9 @@ class Report {
 /**
  * `touchstone monitor`: follows one log at several addresses, exchanges checkpoints with other monitors, and reports
  * what changed for the watched names; docs/monitor.md.
- * @throws Failure that ended the round: `fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`,
- * `untold`, `changed`; `usage`, `unreadable`, `busy`, `record`, `port`
+ * @throws Failure before the first round: `usage`, `unreadable`, `busy`, `record`, `port`. With --once: the most
+ * serious fault of the round (`fork`, `unproven`, `tampered`, `unwitnessed`, `stale`, `rollback`, `failed`, `untold`),
+ * else `changed` if the round reported a change. Without --once, after the stop: `fork` if the log signed two histories
  */
 export async function monitorCommand(dir: string, sources: string[], options: MonitorOptions): Promise<void> {
   const resources = new OpenResources();
@@ -204,7 +205,7 @@ function recordRound({ pulse }: Status, metrics: Metrics, state: MonitorState, {
 const isForked = (state: Pick<MonitorState, "count">): boolean => state.count("forked") > 0;
 
 /**
- * Runs rounds until stopped. A running round is finished first, unless its sources take longer than endInTime()
+ * Runs rounds until stopped. A stop waits for the current round, unless its sources take longer than endInTime()
  * allows.
  */
 async function follow(

@@ -8,8 +8,8 @@ import type { PaidRequest } from "../serving/client/index.ts";
 
 /**
  * File with a signed payment, which exists until the outcome of the purchase is known. If the payment is sent again,
- * the service finds the same order, so it is charged at most once. It can pay only the service that it names, at most
- * the agreed price.
+ * the service finds the same order, so the buyer is charged at most once. The payment can pay only the service that
+ * the file names, at most the agreed price.
  */
 const PaymentFile = z.strictObject({
   schema: z.literal("touchstone.payment.v1"),

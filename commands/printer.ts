@@ -107,16 +107,16 @@ export const canAsk = (): boolean => process.stdin.isTTY === true && process.std
  */
 export async function openDialogue(): Promise<{ ask(text: string): Promise<string | null>; close(): void }> {
   const { createInterface } = await import("node:readline/promises");
-  const lines = createInterface({ input: process.stdin, output: process.stderr });
+  const reader = createInterface({ input: process.stdin, output: process.stderr });
   // The iterator buffers lines that were typed before their question was printed.
-  const inputLines = lines[Symbol.asyncIterator]();
+  const inputLines = reader[Symbol.asyncIterator]();
   return {
     ask: async (text) => {
-      lines.setPrompt(redact(toPrintable(text)));
-      lines.prompt();
+      reader.setPrompt(redact(toPrintable(text)));
+      reader.prompt();
       const { value, done } = await inputLines.next();
       return done === true ? null : value.trim();
     },
-    close: () => lines.close(),
+    close: () => reader.close(),
   };
 }

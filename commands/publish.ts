@@ -75,8 +75,8 @@ function reportGrowth({ publisher, clock, status }: PublisherJobParts): void {
 }
 
 /** Wraps a job, so that it does nothing while another publisher is active. */
-const whenActive = (work: (jobParts: PublisherJobParts) => Promise<unknown>) => async (all: PublisherJobParts) =>
-  all.standby.isActive ? work(all) : undefined;
+const whenActive = (work: (jobParts: PublisherJobParts) => Promise<unknown>) => async (jobParts: PublisherJobParts) =>
+  jobParts.standby.isActive ? work(jobParts) : undefined;
 
 const PUBLISHER_JOBS = jobsOf<"publisher", PublisherJobParts>("publisher", {
   publish: takeTurn,

@@ -64,7 +64,7 @@ export async function importCommand(
   source: string,
   options: OptionsOf<"register import">,
 ): Promise<void> {
-  // The import makes the data folder, so a mistyped name is refused before it.
+  // A mistyped file name is refused before the import creates the data folder.
   const { domains, relationships, exceptions } = options;
   for (const file of [source, domains, relationships, exceptions]) if (file !== undefined) requireNamedFile(file);
   const line = new ProgressLine();

@@ -62,7 +62,7 @@ export interface SellingMoney {
   rail?: Rail;
   /** Reports whether escrow is offered to buyers at this moment; default: it always is. */
   isEscrowOffered?: () => boolean;
-  /** Why nothing is sold at this moment, or null. */
+  /** Returns why nothing is sold at this moment, or null. */
   closed?: () => string | null;
   /** Limits on the money in orders; default: those of the settings. */
   caps?: OrderCaps;
@@ -98,7 +98,7 @@ export interface SellingParts {
   metrics: Metrics;
 }
 
-/** Longest wait for a control call, ms, for which the buyer of a call that failed waits too. */
+/** Time limit of a control call, ms. The buyer of a call that failed waits for it too. */
 const CONTROL_DEADLINE_MS = 10_000;
 
 export interface OpenSales extends Sales {
@@ -222,6 +222,7 @@ export async function openConfiguredSales(
   const rail = railOn([network], createNetworkGuard([network]));
   const reader = createReader(network.rpcUrls);
   const sender = createSender(reader, chainIdOf(network), accountOf(gas), network.gasCeiling);
+  // The float takes the place of the known wallet, so that `floatWallets.known` returns it.
   const saleWallets = { ...heldWallets, known: float, blind: [], uses: [] } satisfies FolderWallets;
   const folder = { dir: "the folder of the wallets", read: () => saleWallets, use() {} };
   const floatWallets = createFundedWallets({ folder, rail, secret, logger, metrics });
@@ -272,8 +273,8 @@ interface WatchOptions {
 
 /**
  * Reads the balances of the selling wallets and the gas price every minute, until stopped. `closed` returns why
- * nothing is sold, or null. While the chain does not answer, the last result stays. Whether escrow can be offered is
- * read as often until it can.
+ * nothing is sold, or null. While the chain does not answer, the last result stays. Each time it also checks whether
+ * escrow can be offered, until it can.
  */
 export function watchMoney({ network, rail, reader, wallets, logger, metrics, clock = systemClock }: WatchOptions) {
   let closed: string | null = "Nothing is sold yet: the gas for charging a call has not been checked.";
@@ -306,7 +307,7 @@ export function watchMoney({ network, rail, reader, wallets, logger, metrics, cl
     closed =
       isLow || isGasPriceTooHigh ? "Nothing is sold now: the service cannot pay the gas for charging a call." : null;
   }
-  /** undefined until it was read first; null: escrow is offered from then on. */
+  /** Why escrow is not offered. undefined: not read yet; null: it is offered from then on, and is not read again. */
   let escrowProblem: string | null | undefined;
   async function readEscrow(): Promise<void> {
     if (escrowProblem === null) return;

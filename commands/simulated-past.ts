@@ -40,6 +40,7 @@ export interface PastOptions {
   onDay?: (progress: DayProgress) => void;
 }
 
+/** Progress after a simulated day: its number from 1 (`n`) `of` all days, and its probes, payments and signed cards. */
 export interface DayProgress {
   day: string;
   n: number;
@@ -50,7 +51,9 @@ export interface DayProgress {
 }
 
 export interface PastSpan {
+  /** First simulated day, YYYY-MM-DD. */
   from: string;
+  /** End of the simulated past, RFC 3339. */
   until: string;
   /** Number of simulated days, as in {@link PastOptions}. */
   days: number;
@@ -129,8 +132,8 @@ export async function simulatePast(
         ? dayBegin.getTime() + BLOCK_MS
         : end.getTime() - (day === lastDay ? QUIET_END_MS : 0);
     const observed = await pipeline.observe(plan, dayBegin, new Date(until));
-    // The grade run and the next day's intake both load this day's records into the lake before the next day's plan is
-    // made from them.
+    // Waits for the grade run of the day before. This day's run is not awaited here: the next day's intake loads this
+    // day's records into the lake before the next plan is made from them.
     await grading;
     clock.use(new SimulatedClock(end));
     grading = pipeline.grade(end).then(async ({ cards }) => {

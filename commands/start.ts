@@ -75,6 +75,7 @@ const settingsForMarket = (config: Config, world: World, { witnesses }: DemoWitn
 
 const lesser = (a: string, b: string): string => (parseMoney(a) < parseMoney(b) ? a : b);
 
+/** Returns a function that writes the ids of acknowledged records to a file descriptor (--acks), if one is given. */
 const createAcknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 

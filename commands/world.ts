@@ -9,6 +9,7 @@ import { Failure } from "../infra/errors.ts";
 /** What the market's process prints once it runs: one JSON line, which it also writes to `world.json` in its folder. */
 export interface WorldInfo {
   pid: number;
+  /** The local chain: its node, its id, and the address of its token. */
   rpcUrl: string;
   chainId: number;
   asset: string;
@@ -24,6 +25,7 @@ export interface WorldInfo {
   lease: string;
   /** Url to which a POST makes the market's users act; absent in a market that an earlier version started. */
   people?: string;
+  /** `ledger`: path of the NDJSON file in which the seller records its requests and refunds. */
   sellers: { name: string; origin: string; payTo: string; urls: string[]; ledger: string }[];
 }
 
