@@ -11,6 +11,7 @@ export const SNAPSHOT_EVERY = 64;
 
 const offset = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 
+/** The file beside a segment that holds the rejected records of its range, with the reasons. */
 const sideFile = z.looseObject({ file: z.string(), bytes: offset, sha256: Sha256Hex });
 
 /**
@@ -22,10 +23,9 @@ const segment = z
     file: z.string(),
     first: offset,
     last: offset,
-    /**
-     * Number of rows in the file, and number of records in its range that are not rows but are in the `rejects` file.
-     */
+    /** Number of rows in the file. */
     rows: offset,
+    /** Number of records in the range that are not rows, but are in the file `rejects`. */
     rejected: offset,
     bytes: offset,
     sha256: Sha256Hex,
@@ -50,11 +50,12 @@ const commit = z
      */
     last_event_id: z.string().nullable(),
     add: z.array(segment),
+    /** Keys of the live files that this commit removes. */
     remove: z.array(z.string()),
     at: z.iso.datetime({ precision: 3 }),
     /**
-     * Random name of the writing process. When the store's answer to a write was lost, this name shows whether the
-     * write succeeded.
+     * Random name of the writer, drawn when it opened the chain. When the store's answer to a write was lost, this name
+     * shows whether the write succeeded.
      */
     writer: z.string(),
     /** True when the log had lost the records [first, next) and an operator accepted the loss. */

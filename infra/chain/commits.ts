@@ -95,7 +95,7 @@ class StoreChain implements Chain {
   readonly #store: Store;
   readonly #folder: string;
   readonly #writer = randomBytes(8).toString("hex");
-  /** Number of names for data files that this process has used. */
+  /** Number of names for data files that this object has tried, so that it tries none twice. */
   #usedNames = 0;
   #head = EMPTY_HEAD;
 
@@ -154,7 +154,7 @@ class StoreChain implements Chain {
 
   /**
    * Creates the commit.
-   * @returns true if the stored commit with its number is that of this process
+   * @returns true if the stored commit with its number is this one
    */
   async #create(commit: Commit): Promise<boolean> {
     const key = commitKey(this.#folder, commit.n);
@@ -162,7 +162,7 @@ class StoreChain implements Chain {
     checkReadable(bytes, key, commit.n);
     const { result } = await this.#store.create(key, bytes, { contentType: "application/json" });
     if (result === "created") return true;
-    // An earlier attempt may have stored our commit although its answer was lost. A commit of another process differs
+    // An earlier attempt may have stored our commit although its answer was lost. A commit of another writer differs
     // at least in the writer's name.
     const stored = await this.#store.get(key);
     return stored !== null && Buffer.from(stored.bytes).equals(bytes);
