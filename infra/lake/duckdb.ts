@@ -77,9 +77,9 @@ export interface Lake extends Statements {
   /**
    * Runs `work` in a transaction; an exception rolls it back. Do not nest: a transaction inside another one waits for
    * ever.
-   * @param stage runs before, on the same connection and outside the transaction, also while another transaction is
-   * open: it must write nothing but temporary tables, which `work` then sees. Of calls with a stage, two are under way
-   * at most, the others wait. Each statement of a stage counts as one of the readers.
+   * @param stage runs before `work`, on the same connection and outside the transaction, also while another transaction
+   * is open: it must write nothing but temporary tables, which `work` then sees. At most two calls with a stage run at
+   * once, the others wait. Each statement of a stage takes the place of a reader.
    */
   transaction<T>(work: (tx: Statements) => Promise<T>, stage?: (connection: Staging) => Promise<void>): Promise<T>;
   /**
@@ -153,7 +153,9 @@ class DuckLake implements Lake {
   readonly #stagerPlaces = new Semaphore(2);
   #instance: DuckDBInstance | undefined;
   #writer: DuckDBConnection | undefined;
+  /** Free connections for queries. */
   #readers: DuckDBConnection[] = [];
+  /** Free connections for transactions with a stage. */
   #stagers: DuckDBConnection[] = [];
   /** Number of running calls of `onOneThread`. */
   #oneThreadCalls = 0;
@@ -257,7 +259,7 @@ class DuckLake implements Lake {
     }
   }
 
-  /** Runs `work` in a transaction on a connection, while no other one writes. */
+  /** Runs `work` in a transaction on a connection, while no other connection writes. */
   async #transactionOn<T>(connection: () => DuckDBConnection, work: (tx: Statements) => Promise<T>): Promise<T> {
     const release = await this.#writerLock.take();
     try {
