@@ -1,6 +1,6 @@
 /**
- * What a key may sign. cards: cards, manifests, index lists, notices. answers: answers to checks and exposure reports,
- * challenges, notices, the agent card. log: checkpoints. witness: cosignatures.
+ * What a key may sign. cards: cards, manifests, index lists, keys documents, notices. answers: answers to checks and
+ * exposure reports, challenges, notices, the agent card. log: checkpoints. witness: cosignatures.
  */
 export const PURPOSES = ["cards", "answers", "log", "witness"] as const;
 

@@ -66,9 +66,9 @@ const LAST_TIME_MS = Date.parse("9999-12-31T23:59:59.999Z");
 
 /**
  * Replaces the key of `purpose` by a new key that is valid from `at`. The old key retires at `until`, by default also
- * at `at`. The old private key stays on disk, because the next keys document is signed by the previous keys, and
- * checkpoints are signed by both keys until then. Only one process may call this at a time (it is an operator's
- * command).
+ * at `at`. The old private key stays on disk: an old cards key signs the keys document that names its successor, and
+ * an old log or witness key signs checkpoints beside the new one until it retires. Only one process may call this at a
+ * time (it is an operator's command).
  * @throws Failure `keys` when `at` is not after the start of the old key, or `until` is before `at` or after the year
  * 9999
  */
