@@ -73,7 +73,7 @@ class EmbeddedLog implements Log {
   readonly #file: LogFile;
   readonly #rows: LogRows;
   readonly #groupCommit: GroupCommit;
-  /** Version of the file up to which it was synced. */
+  /** Value of `LogRows.version` whose state of the file was synced; commits up to it are durable. */
   #syncedVersion = "";
   #closed = false;
 

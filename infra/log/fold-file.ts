@@ -37,6 +37,7 @@ export interface FoldFolder {
   logger: Pick<Logger, "warn">;
 }
 
+/** First line of the file. `log` is the log's id, `read` the position up to which each partition was read. */
 interface Head {
   form: string;
   log: string;
@@ -61,6 +62,7 @@ const STALE_DRAFT_MS = 3_600_000;
  * from its start.
  */
 export class FoldFile {
+  /** Number of values in the file that was loaded or written last; 0 when there is none. */
   #valueCount = 0;
 
   constructor(

@@ -12,6 +12,7 @@ const MIN_SQLITE = "3.51.3";
 export const LOG_FORMAT = 2;
 /** Page size: of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
 const PAGE_BYTES = 16_384;
+/** Pages of the write-ahead log at which SQLite copies them into the main file (SQLite's own checkpoint). */
 const CHECKPOINT_PAGES = 2_000;
 const BUSY_TIMEOUT_MS = 5_000;
 /** Pause between two attempts to set the journal mode, which SQLite refuses at once instead of waiting, ms. */

@@ -6,6 +6,7 @@ import { type LogFile, OFFSETS_PER_PARTITION } from "./log-file.ts";
 
 type Row = [position: number, eventId: string, key: string, value: Buffer, appendedMs: number];
 
+/** First kept offset of a partition, and the next offset to be assigned. */
 export interface Bounds {
   start: number;
   end: number;
@@ -145,8 +146,8 @@ export class LogRows {
 }
 
 /**
- * Consecutive records in one row: their numbers as JSON, their event ids and keys in one text, and their values in one
- * buffer.
+ * Consecutive records in one row: `numbers` is a JSON array of each record's offset, value length and append time,
+ * `names` a text of their event ids and keys, `values` a buffer of their values. All are null for no records.
  */
 type RecordPage = [numbers: string | null, names: string | null, values: Buffer | null];
 type PageStatement = Statement<[base: number, from: number, below: number, limit: number], RecordPage>;

@@ -43,6 +43,7 @@ export interface NewRecord {
   partition: number;
   /** Id (`rec_..`) that exists before the event happens, so that a repeated append carries the same id. */
   eventId: string;
+  /** What the record is about, such as a capability id; never empty. The caller chooses the partition by it. */
   key: string;
   value: Uint8Array;
 }
@@ -154,8 +155,8 @@ export function readLimits(options: ReadOptions = {}): { maxRecords: number; max
 }
 
 /**
- * Thrown when too many appends wait, in this process or in another one that uses the file. Nothing was stored; append
- * again.
+ * Thrown when too many appends wait in this process, or when another process keeps the write lock of the file. Nothing
+ * was stored; append again.
  */
 export class LogBusy extends Failure {
   constructor(what: string, cause?: unknown) {
@@ -163,7 +164,7 @@ export class LogBusy extends Failure {
   }
 }
 
-/** Thrown when the log was closed during the call. The append was not stored. */
+/** Thrown by calls on a closed log, and by reads during which it is closed. An append that throws it stored nothing. */
 export class LogClosed extends Failure {
   constructor() {
     super("failed", "log is closed");

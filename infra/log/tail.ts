@@ -60,7 +60,7 @@ export class LogTail {
     // Enters the queue of work of every partition and holds it, so that no record is applied until the whole state was
     // taken.
     let releaseTurns = (): void => {};
-    const isTaken = new Promise<void>((resolve) => {
+    const stateTaken = new Promise<void>((resolve) => {
       releaseTurns = resolve;
     });
     const { partitions } = this.log;
@@ -68,7 +68,7 @@ export class LogTail {
       return new Promise<void>((resolve) => {
         void this.#runInOrder(one, () => {
           resolve();
-          return isTaken;
+          return stateTaken;
         });
       });
     });

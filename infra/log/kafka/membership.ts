@@ -38,7 +38,7 @@ const { MemberMetadata, MemberAssignment } = AssignerProtocol;
 /** Name of the assignment protocol. The broker refuses members with another protocol. */
 const PROTOCOL = "touchstone-cooperative";
 
-/** A group: its name, its topics, and the number of partitions of each topic. */
+/** A consumer group: its name (`id`), its topics, and the number of partitions of each topic. */
 export interface Group {
   id: string;
   topics: readonly string[];

@@ -102,6 +102,7 @@ interface BufferedRecords {
   records: readonly LogRecord[];
   /** Index in `records` of the next record to read. */
   at: number;
+  /** Value bytes of `records`. */
   bytes: number;
   /** Fetch of the records after these; it resolves with null when it found nothing or failed. */
   coming: Promise<readonly LogRecord[] | null> | null;

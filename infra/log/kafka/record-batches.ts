@@ -60,7 +60,7 @@ export function decodeBatches(topic: string, partition: number, bytes: Buffer, f
     try {
       addRecords(records, batch, topic, partition, from);
     } catch (error) {
-      // The records before it are read first. The next read begins at this batch and throws.
+      // The records before this batch are returned first. The next read begins at this batch and throws.
       if (error instanceof Failure && records.length > 0) break;
       throw error;
     }
