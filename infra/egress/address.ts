@@ -186,6 +186,7 @@ const refuse = (reason: RefusalReason, says: string): UrlVerdict => ({ ok: false
 
 const isUnder = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
+/** Checks a host name that is not an address. Returns the refusal, or null when the name may be resolved. */
 function validateName(host: string, allowLoopback: boolean): UrlVerdict | null {
   const labels = host.split(".");
   if (host.length > 253 || !labels.every((label) => LABEL.test(label)))

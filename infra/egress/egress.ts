@@ -98,7 +98,7 @@ export type EgressResult = {
       /** Lower-case names; repeated headers joined by ", " except set-cookie, which is dropped. */
       headers: Record<string, string>;
       body: Uint8Array;
-      /** ms from the first byte out to the status line, and to the last byte. */
+      /** ms from the first byte of the first request to the status line, and (`totalMs`) to the last byte. */
       headersMs: number;
       totalMs: number;
       remoteAddress: string;
@@ -130,7 +130,7 @@ export type EgressResult = {
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
-/** Bounds of one fetch. Times are ms from the first byte of the request; sizes are bytes. */
+/** Bounds of one fetch: times in ms, sizes in bytes. */
 export interface Limits {
   /** Decoded body. */
   bodyBytes: number;
@@ -138,8 +138,9 @@ export interface Limits {
   pdfBytes: number;
   /** Status line and headers; trailers may have as much again. */
   headerBytes: number;
+  /** Time from the first byte of a request to its status line. */
   headersMs: number;
-  /** Time to the last byte, over all hops. */
+  /** Time from the first byte of the first request to the last byte, over all hops; the wait for a place counts too. */
   totalMs: number;
   /** Most redirects that are followed. */
   hops: number;
@@ -166,7 +167,7 @@ const baseLimits: Limits = {
   tlsMs: 3_000,
 };
 
-/** Longest deadline of a paid call. Its lower bound is set by the caller, which has read the 402. */
+/** Longest deadline of a paid call. The caller, which has read the 402, sets the shortest one. */
 const PAID_MAX_MS = 120_000;
 const PAID_DEFAULT_MS = 30_000;
 

@@ -94,6 +94,7 @@ export type BodyEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: 
  * chunks of an honest server have nearly none.
  */
 const MAX_FRAMING_FACTOR = 4;
+/** Bytes by which both limits on bytes on the wire exceed a multiple of the cap. */
 const FRAMING_ALLOWANCE_BYTES = 65_536;
 
 /** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
@@ -135,6 +136,7 @@ export class BodyReader {
     return this.answer.complete;
   }
 
+  /** Ends the exchange with `cut` after an error of the connection or the decoder. */
   endBroken(error: Error): void {
     // Bytes that arrived just before the error are still in the stream. Reading them passes them to the "data"
     // listener.
