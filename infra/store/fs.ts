@@ -41,6 +41,7 @@ export interface FileStat {
   kind: "file" | "folder" | "other";
   size: number;
   inode: bigint;
+  /** Modification time, nanoseconds since 1970. */
   modifiedNs: bigint;
 }
 

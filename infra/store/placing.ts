@@ -112,6 +112,7 @@ export class ObjectPlacer {
     }
   }
 
+  /** Returns the modification time that a new file gets, in ns since 1970; null on a full disk. */
   async #diskTime(): Promise<bigint | null> {
     const probePath = this.#newName();
     try {

@@ -164,7 +164,7 @@ export class StoreUnfit extends Failure {
   }
 }
 
-/** Thrown when the store forbids reading a key; some stores also forbid it if there is no object (refusal-reader.ts). */
+/** Thrown when the store answers a request with 403; some also do so when an object is missing (refusal-reader.ts). */
 export class StoreRefused extends StoreUnfit {}
 
 /** Thrown when no attempt got a usable answer from the store. A write may or may not have been done. */

@@ -19,6 +19,7 @@ export const statusOf = (error: unknown): number | undefined =>
 
 /** One attempt of a request, and whether an earlier attempt may have succeeded. */
 export interface Attempt {
+  /** Number of the attempt, from 1. */
   n: number;
   /** True when an earlier try of this request may have been executed by the store, though no answer confirmed it. */
   unsure: boolean;
