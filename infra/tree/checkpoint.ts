@@ -135,9 +135,9 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: 
   const note = parseNote(bytes);
   const head = parseBody(note.text);
   if (head.origin !== trust.log.name) throw new BadNote(`origin is ${head.origin}, not ${trust.log.name}`);
-  const logLines = logSignatureLines(note, [trust.log, ...(trust.logs ?? [])]);
-  if (logLines.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
-  verifyLines(note, logLines);
+  const logSignatures = logSignaturesOf(note, [trust.log, ...(trust.logs ?? [])]);
+  if (logSignatures.length === 0) throw new BadNote(`not signed by ${trust.log.name}`);
+  verifySignatures(note, logSignatures);
   const ownCosignedAt = newestCosignatureTime(note, trust, now);
   return { ...head, cosignedAt: quorumTime(note, head.origin, trust, now) ?? ownCosignedAt, bytes: Buffer.from(bytes) };
 }
@@ -148,29 +148,29 @@ export function openCheckpoint(bytes: Uint8Array, trust: CheckpointTrust, now?: 
  */
 function quorumTime(note: Note, origin: string, { policy }: CheckpointTrust, now: Date | undefined): Date | null {
   if (!policy) return null;
-  const logLines = logSignatureLines(
+  const logSignatures = logSignaturesOf(
     note,
     policy.logs.filter(({ name }) => name === origin),
   );
-  if (policy.logs.length > 0 && logLines.length === 0)
+  if (policy.logs.length > 0 && logSignatures.length === 0)
     throw new Unwitnessed(`no log of the policy signed for ${origin}`);
-  verifyLines(note, logLines);
+  verifySignatures(note, logSignatures);
   return witnessedAt(note, policy, now);
 }
 
-function verifyLines(note: Note, logLines: readonly { key: NoteKey; line: Buffer }[]): void {
-  for (const { key, line } of logLines) {
-    if (!verifyBytes(key.publicKey, Buffer.from(note.text), line)) {
+function verifySignatures(note: Note, logSignatures: readonly { key: NoteKey; signature: Buffer }[]): void {
+  for (const { key, signature } of logSignatures) {
+    if (!verifyBytes(key.publicKey, Buffer.from(note.text), signature)) {
       throw new BadNote(`the signature of ${key.name} does not hold`);
     }
   }
 }
 
 /** Returns the log signatures in the note that were made with these keys. */
-const logSignatureLines = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; line: Buffer }[] =>
+const logSignaturesOf = (note: Note, keys: readonly NoteKey[]): { key: NoteKey; signature: Buffer }[] =>
   keys.flatMap((key) => {
-    const line = lineOf(note, key, ED25519);
-    return line ? [{ key, line }] : [];
+    const signature = lineOf(note, key, ED25519);
+    return signature ? [{ key, signature }] : [];
   });
 
 /**

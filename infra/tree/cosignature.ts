@@ -31,11 +31,12 @@ export function cosignatureLine(text: string, signer: NoteSigner, at: Date): str
  * @throws BadNote when the note has a line of this key that does not verify
  */
 export function cosignatureTime(note: Note, witness: NoteKey): number | null {
-  const line = lineOf(note, witness, COSIGNATURE);
-  if (!line) return null;
-  if (line.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
-  const seconds = line.readBigUInt64BE(0);
-  if (!verifyBytes(witness.publicKey, cosignedMessage(note.text, seconds), line.subarray(8))) {
+  // Eight bytes of seconds, then the 64 bytes of the signature.
+  const stamped = lineOf(note, witness, COSIGNATURE);
+  if (!stamped) return null;
+  if (stamped.length !== 72) throw new BadNote(`not cosigned by ${witness.name}`);
+  const seconds = stamped.readBigUInt64BE(0);
+  if (!verifyBytes(witness.publicKey, cosignedMessage(note.text, seconds), stamped.subarray(8))) {
     throw new BadNote(`the cosignature of ${witness.name} does not hold`);
   }
   const ms = Number(seconds) * 1000;

@@ -17,6 +17,7 @@ export interface NoteKey {
 export interface NoteSigner extends NoteKey {
   sign(message: Uint8Array): Uint8Array;
 }
+/** One signature of a note: the key's name and id (8 hex digits), and the bytes after the id. */
 export interface SignatureLine {
   name: string;
   id: string;

@@ -22,6 +22,7 @@ export interface PolicyText<K> {
   witnesses: ReadonlyMap<string, K>;
   /** Name of the witness or group that the quorum names, or `none`. */
   quorum: string;
+  /** What the quorum requires; null for `none`. */
   rule: Rule<K> | null;
 }
 
@@ -52,6 +53,7 @@ class PolicyReader<K extends PolicyKey> {
   readonly logs: K[] = [];
   readonly witnesses = new Map<string, K>();
   readonly rules = new Map<string, Rule<K>>();
+  /** Names that are members of a group; a name may be a member of one group only. */
   readonly #members = new Set<string>();
   quorum: string | null = null;
 

@@ -134,7 +134,7 @@ export class TileReader {
   };
 }
 
-/** A tile to write: `width` hashes of 32 bytes. */
+/** Tile `n` (from 0) of a level, to be written: `width` hashes of 32 bytes. */
 export interface Tile {
   level: number;
   n: number;
