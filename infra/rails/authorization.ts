@@ -192,19 +192,19 @@ function splitSignature(signature: string): [number, Hex, Hex] {
 }
 
 const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
-  textOf(fate) {
-    if (fate.state === "used") return `used ${TRANSFER_EQUALITY.textOf(fate.moved)}`;
-    return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";
+  textOf(nonceState) {
+    if (nonceState.state === "used") return `used ${TRANSFER_EQUALITY.textOf(nonceState.moved)}`;
+    return nonceState.state === "cancelled" ? `cancelled ${nonceState.tx} ${nonceState.blockNumber}` : "unused";
   },
 };
 
 /** See `Authorizations.stateOf`. */
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
   const agreedState = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
-  return mapAsOf(agreedState, (fate, blocks) => {
-    if (fate.state === "unused") return fate;
-    if (fate.state === "used") return { state: "used", settlement: asSettlement(fate.moved, blocks) };
-    const { tx, blockNumber } = fate;
+  return mapAsOf(agreedState, (nonceState, blocks) => {
+    if (nonceState.state === "unused") return nonceState;
+    if (nonceState.state === "used") return { state: "used", settlement: asSettlement(nonceState.moved, blocks) };
+    const { tx, blockNumber } = nonceState;
     return { state: "cancelled", tx, final: blockNumber <= blocks.final.number };
   });
 }

@@ -17,8 +17,11 @@ import { ChainDown, chainRead, type Reader } from "./rpc.ts";
 import { errorText, type Outcome, type Sender, transact, whyItWouldRevert } from "./sender.ts";
 import { isUsed, logsOfPayment, type TokenAtNode, type TokenOnChain } from "./settlement.ts";
 
-/** Gas of an authorization through collector and token, with room for a contract wallet's signature. */
-const AUTHORIZE_GAS = 500_000n;
+/**
+ * Gas limit of each call: enough for an authorization through collector and token, with room for a contract wallet's
+ * signature.
+ */
+const CALL_GAS = 500_000n;
 
 /**
  * State on the chain of a hold (a buyer's payment in escrow), with the transaction that caused it. `final`: the block
@@ -91,7 +94,7 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
   const { reader, network, asset, domain } = money;
   const escrowPlace: EscrowPlace = { network, asset, payTo, operator: sender.address, ...(domain && { domain }) };
   const toCall = (functionName: string, args: readonly unknown[]) => ({
-    ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: AUTHORIZE_GAS },
+    ...{ address: ESCROW, abi: ESCROW_ABI, functionName, args, gas: CALL_GAS },
   });
   const authorizeCall = ({ info, amountAtomic, signature }: Hold) =>
     toCall("authorize", [info, amountAtomic, COLLECTOR, signature]);

@@ -78,6 +78,7 @@ export interface PaymentMethod {
   obstacleTo: (entry: PayableEntry) => string | null;
   /** @param token reads from the first node that answers */
   signer: (token: TokenAtNode) => Rail["sign"];
+  /** Finds the transfer that used a nonce, in the blocks up to `head` of one node; null when there is none. */
   find: (node: TokenAtNode, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
 }
 

@@ -61,6 +61,7 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
     return paymentsOfWallet.reduce((left, { amountAtomic }) => left - amountAtomic, balance);
   }
 
+  /** Subtracts a payment from the free balance of a wallet while it may still settle. @returns the wallet */
   function reserve(wallet: Wallet, need: PaymentNeed): Wallet {
     const expiredPayments = openPayments.filter(({ until }) => until <= now());
     for (const one of expiredPayments) openPayments.splice(openPayments.indexOf(one), 1);
@@ -90,7 +91,7 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
     return null;
   }
 
-  return { free: freeBalance, promise: reserve, firstRich: findFundedWallet };
+  return { freeBalance, reserve, findFundedWallet };
 }
 
 /**
@@ -108,11 +109,7 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
 export function createFundedWallets(options: FundedWalletsOptions): Wallets {
   const { folder, rail, secret, logger, metrics, clock = systemClock } = options;
   if (secret.length < 16) throw new RangeError("the secret of the draw must have at least 16 bytes");
-  const {
-    free: readFreeBalance,
-    promise: reserve,
-    firstRich: findFunded,
-  } = createBalances(rail, () => clock.now().getTime());
+  const { freeBalance, reserve, findFundedWallet } = createBalances(rail, () => clock.now().getTime());
   const formatAmount = (atomic: bigint, need: PaymentNeed): string =>
     `${formatUnits(atomic, rail.decimalsOf?.(need) ?? 6)} on ${need.network}`;
 
@@ -124,17 +121,20 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
     const walletsOfDay = blind.filter(
       (one) => usesOfWallet(one).length > 0 && usesOfWallet(one).every((use) => use.day === day),
     );
-    const ownWallet = await findFunded(
+    const ownWallet = await findFundedWallet(
       walletsOfDay.filter((one) => usesOfWallet(one).some((use) => use.cap === cap)),
       need,
     );
     if (ownWallet) return ownWallet;
     const shuffle = (wallets: Wallet[]) => shuffleWallets(secret, `${day}|${cap}`, wallets);
     const unused = blind.filter((one) => usesOfWallet(one).length === 0);
-    const unusedWallet = await findFunded(shuffle(unused), need);
+    const unusedWallet = await findFundedWallet(shuffle(unused), need);
     const sharedWallet = unusedWallet
       ? null
-      : await findFunded(shuffle(walletsOfDay.filter((one) => !usesOfWallet(one).some((u) => u.cap === cap))), need);
+      : await findFundedWallet(
+          shuffle(walletsOfDay.filter((one) => !usesOfWallet(one).some((u) => u.cap === cap))),
+          need,
+        );
     const drawnWallet = unusedWallet ?? sharedWallet;
     if (!drawnWallet) {
       metrics.count("touchstone_blind_wallets_missing_total", { network: need.network });
@@ -163,7 +163,7 @@ export function createFundedWallets(options: FundedWalletsOptions): Wallets {
         const { known } = folder.read();
         if (!known) throw new NoWallet(`there is no known wallet in ${folder.dir}: touchstone wallets new`);
         if (!need) return known;
-        const freeAmount = await readFreeBalance(known.address, need);
+        const freeAmount = await freeBalance(known.address, need);
         if (freeAmount >= need.amountAtomic) return reserve(known, need);
         metrics.count("touchstone_known_wallet_short_total", { network: need.network });
         const cost = `the call costs ${formatAmount(need.amountAtomic, need)}`;

@@ -219,7 +219,7 @@ export const quorum = {
     if (!agreed) throw new ChainDown(`no ${agree} of ${answers.length} nodes that answered agree`);
     return agreed.answer;
   },
-  /** Returns the newest block that `agree` nodes have, or have with a tag of finality. @throws ChainDown */
+  /** Returns the newest block that `agree` nodes reach; with a tag, by their blocks of that tag. @throws ChainDown */
   async head(
     { nodes, agree }: Pick<TokenOnChain, "nodes" | "agree">,
     tag: "latest" | "safe" | "finalized" = "latest",

@@ -103,7 +103,7 @@ const LOGS_LAG_BLOCKS = 300;
 export const completeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 
 /**
- * Chain (CAIP-2) and asset that a read is about. A rail over several needs them; a rail over one asset needs neither.
+ * Chain (CAIP-2) and asset that a read is about. A rail over several of them needs both; one over one asset, neither.
  */
 export interface AssetRef {
   network?: string;
@@ -174,6 +174,7 @@ export interface SignedPayment {
    * memo.
    */
   nonce: string;
+  /** Unix seconds. The payment can settle while `validAfter < now < validBefore`. */
   validAfter: number;
   validBefore: number;
   amountAtomic: bigint;
@@ -210,6 +211,7 @@ export interface Payers {
 export interface Settlement {
   tx: string;
   blockNumber: number;
+  /** Unix seconds. */
   blockTime: number;
   from: string;
   to: string;

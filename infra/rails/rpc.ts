@@ -219,7 +219,7 @@ export function isBlockRefused(error: unknown): boolean {
   if (findCause(error, BlockNotFoundError)) return true;
   const answer = findCause(error, RpcRequestError);
   if (!answer || NODE_TROUBLE_CODES.includes(answer.code)) return false;
-  // -32000 is any error of the server, a limit too: only its words tell.
+  // -32000 stands for any error of the server, also a limit, so the words of the answer decide.
   return answer.code !== -32000 || /block|tag/i.test(answer.details);
 }
 

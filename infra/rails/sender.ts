@@ -29,7 +29,7 @@ const RECEIPT_TIMEOUT_MS = 15_000;
 const COST_TIMEOUT_MS = 3_000;
 /** Number of transactions whose gas costs are remembered. */
 const MAX_REMEMBERED_COSTS = 1_000;
-/** Number of transactions that were sent, and of those that had no receipt in time, whose calls are remembered. */
+/** Number of sent transactions whose calls are remembered, and of calls whose late transactions are remembered. */
 const MAX_REMEMBERED_CALLS = 1_000;
 
 export interface ContractCall {
@@ -164,8 +164,9 @@ export function createSender(
   const { costOf, spent } = createCostReader(reader, account.address);
   let nonce: number | null = null;
   let lastSend: Promise<unknown> = Promise.resolve();
-  /** The call of each transaction, and the transaction of each call that had no receipt in time. */
+  /** Text of the call (address and data) of each transaction that was sent, by the transaction's hash. */
   const callOf = new BoundedMap<Hex, string>(MAX_REMEMBERED_CALLS);
+  /** Hash of the transaction of each call that had no receipt in time, by the text of the call. */
   const lateTransactionOf = new BoundedMap<string, Hex>(MAX_REMEMBERED_CALLS);
 
   /**

@@ -69,8 +69,8 @@ const TRANSFER_WITH_MEMO_EVENT = parseAbiItem(
 /** A challenge with less time left than this, in seconds, is not signed. */
 const MIN_VALIDITY_S = 10;
 /**
- * A memo whose use is searched before it is signed counts as signed this many blocks ago; challenges live for minutes.
- * With the margin of the search that is one log request.
+ * Before a memo is signed, a use of it is searched in this many of the newest blocks; challenges live for minutes.
+ * Together with SEARCH_MARGIN_BLOCKS that is one log request.
  */
 const LOOK_BACK_BLOCKS = MAX_BLOCKS_PER_REQUEST - SEARCH_MARGIN_BLOCKS - 1;
 /** Units of the gas price (1e-18 dollars) in one unit of the token (1e-6 dollars). */
@@ -335,7 +335,7 @@ export async function prepareBalanceTransfer(
   return { amountAtomic, send };
 }
 
-/** Atomic units of a dollar token, a cent. The fee of a payment is known only when it is signed, and is far lower. */
+/** Atomic units (a cent) that a wallet must hold for the fee of a payment, which is known at signing and far lower. */
 const FEE_RESERVE = 10_000n;
 
 /** Creates a rail for mpp `tempo/charge` with a TIP-20 token. Settlements are found by the memo in the token's event. */

@@ -48,6 +48,7 @@ const RESERVED_FILES: readonly string[] = [SEED_FILE, ...SINGLE_ROLES.map((role)
 const JOURNAL_FILE = "journal.ndjson";
 const MAX_BLIND_WALLETS = 10_000;
 
+/** `made`: a wallet was derived from the seed, a blind one with the number `n`. `used`: a blind wallet was assigned. */
 type JournalLine = { made: SingleRole } | { made: "blind"; n: number } | ({ used: true } & WalletUse);
 
 /**

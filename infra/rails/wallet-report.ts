@@ -31,6 +31,7 @@ export interface WalletBalances {
 export interface AssetFunds {
   network: string;
   symbol: string;
+  /** Balance of the known wallet; null when there is none, or the chain could not be read. */
   known: string | null;
   /** Number of unused blind wallets with money; null when the chain could not be read. */
   fresh: number | null;
