@@ -24,6 +24,7 @@ export type Area =
 interface Metric {
   /** What the metric counts or measures, with its unit. */
   help: string;
+  /** The part of the work that it belongs to. */
   of: Area;
   /** Values of each label; null when they are not known beforehand (a network, a job, a partition). */
   labels?: Readonly<Record<string, readonly string[] | null>>;
@@ -37,7 +38,7 @@ const INGESTED_TOPICS = [
   ...["listings", "observations.free", "observations.paid", "observations.mcp", "asks", "corrections"],
 ] as const;
 const ORDER_OBJECT_KINDS = ["request", "answer"] as const;
-/** Answers to a submitted checkpoint (c2sp.org/tlog-witness), and those for a request that is too long or not stored. */
+/** Statuses of answers to a submitted checkpoint (c2sp.org/tlog-witness); 413: too long, 503: it cannot be stored. */
 const ADD_CHECKPOINT_STATUSES = ["200", "400", "403", "404", "409", "413", "422", "503"] as const;
 const TRANSACTION_OUTCOMES = ["sent", "refused", "unknown"] as const;
 

@@ -49,6 +49,7 @@ const DEBT_HALF_LIFE_MS = 300_000;
 export interface PlacesOptions {
   /** Name of the resource, for error messages and for the list of all resources in test/shares.test.ts. */
   name: string;
+  /** Number of places. */
   size: number;
   /** Number of places that only holders with `reserved` can get. */
   kept?: number;
@@ -266,6 +267,7 @@ const toNamedHolder = (holder: Holder): NamedHolder => ({ names: namesOf(holder)
 export interface FairQueueOptions {
   /** Name of the resource, as in {@link PlacesOptions.name}. */
   name: string;
+  /** Most entries. */
   size: number;
 }
 

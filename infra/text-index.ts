@@ -65,6 +65,16 @@ export interface TextMatches {
   scores: Float32Array;
 }
 
+/** The rows that match one word of a question. */
+interface WordRows {
+  /** Rows whose text holds the word, or a word that begins with it. */
+  textRows: number[];
+  /** Score of these rows, as a share of the score of a whole word. */
+  share: number;
+  /** Rows whose kind people call by the word. */
+  kindRows: number[];
+}
+
 /** Largest number of words of a question that are searched for. Each takes a bit of {@link TextMatches.held}. */
 export const MAX_WORDS = 12;
 /** Largest number of words of a text that are indexed. */
@@ -146,12 +156,12 @@ export class TextIndex {
    * @param byKind whether a text also matches by words of its kind
    */
   match(questionWords: readonly SpelledWord[], byKind: boolean): TextMatches {
-    const foundWords: { word: string; own: number[]; share: number; kin: number[] }[] = [];
+    const foundWords: (WordRows & { word: string })[] = [];
     for (let i = 0; i < questionWords.length && foundWords.length < MAX_WORDS; i++) {
       const { word, joined } = questionWords[i]!;
       const joinedRows =
         joined === null || joined !== word + questionWords[i + 1]?.word ? null : this.#rowsOf(joined, byKind);
-      if (joinedRows && joinedRows.own.length + joinedRows.kin.length > 0) {
+      if (joinedRows && joinedRows.textRows.length + joinedRows.kindRows.length > 0) {
         foundWords.push({ word: joined!, ...joinedRows });
         i++;
       } else if (!SMALL_NUMBER.test(word)) foundWords.push({ word, ...this.#rowsOf(word, byKind) });
@@ -159,28 +169,30 @@ export class TextIndex {
     return this.#scoreMatches(foundWords);
   }
 
-  #rowsOf(word: string, byKind: boolean): { own: number[]; share: number; kin: number[] } {
+  #rowsOf(word: string, byKind: boolean): WordRows {
     const kinds = byKind ? (this.#kinds.all(quote(word)) as string[]) : [];
-    const kin = kinds.length === 0 ? [] : (this.#find.all(`kind : (${kinds.map(quote).join(" OR ")})`) as number[]);
-    const own = this.#find.all(`text : ${quote(word)}`) as number[];
-    if (own.length + kin.length > 0 || word.length < MIN_PREFIX_CHARS) return { own, share: 1, kin };
-    return { own: this.#find.all(`text : ${quote(word)} *`) as number[], share: PREFIX_SHARE, kin };
+    const kindRows =
+      kinds.length === 0 ? [] : (this.#find.all(`kind : (${kinds.map(quote).join(" OR ")})`) as number[]);
+    const textRows = this.#find.all(`text : ${quote(word)}`) as number[];
+    if (textRows.length + kindRows.length > 0 || word.length < MIN_PREFIX_CHARS)
+      return { textRows, share: 1, kindRows };
+    return { textRows: this.#find.all(`text : ${quote(word)} *`) as number[], share: PREFIX_SHARE, kindRows };
   }
 
-  #scoreMatches(foundWords: readonly { word: string; own: number[]; share: number; kin: number[] }[]): TextMatches {
+  #scoreMatches(foundWords: readonly (WordRows & { word: string })[]): TextMatches {
     const held = new Uint16Array(this.#wordCounts.length);
     const scores = new Float32Array(this.#wordCounts.length);
     const mean = this.#totalWords / Math.max(1, this.#rowCount);
-    const weights = foundWords.map(({ own, share, kin }, n) => {
-      const textCount = Math.max(own.length, kin.length);
+    const weights = foundWords.map(({ textRows, share, kindRows }, n) => {
+      const textCount = Math.max(textRows.length, kindRows.length);
       const weight = Math.log(1 + (Math.max(0, this.#rowCount - textCount) + 0.5) / (textCount + 0.5));
       const add = (row: number, part: number): void => {
         if (held[row]! & (1 << n)) return;
         held[row]! |= 1 << n;
         scores[row]! += (weight * part * (K1 + 1)) / (1 + K1 * (1 - B + (B * this.#wordCounts[row]!) / mean));
       };
-      for (const row of own) add(row, share);
-      for (const row of kin) add(row, KIND_SHARE);
+      for (const row of textRows) add(row, share);
+      for (const row of kindRows) add(row, KIND_SHARE);
       return weight;
     });
     const rows: number[] = [];

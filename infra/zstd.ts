@@ -46,8 +46,9 @@ export class ZstdPacking {
     this.#pieces.push(piece);
     if (!this.#stream && this.#bytes <= MAX_SINGLE_CALL_BYTES) return;
     this.#stream ??= openStream();
-    const { frame } = this.#stream;
-    for (const waitingPiece of this.#pieces.splice(0)) if (!frame.write(waitingPiece)) await once(frame, "drain");
+    const { compressor } = this.#stream;
+    for (const waitingPiece of this.#pieces.splice(0))
+      if (!compressor.write(waitingPiece)) await once(compressor, "drain");
   }
 
   /** Ends the frame and returns it. May be called only once. */
@@ -60,17 +61,17 @@ export class ZstdPacking {
 }
 
 function openStream() {
-  const frame = new CompressStream(COMPRESSION_OPTIONS);
+  const compressor = new CompressStream(COMPRESSION_OPTIONS);
   const packed: Buffer[] = [];
-  frame.on("data", (chunk: Buffer) => packed.push(chunk));
-  const ended = once(frame, "end");
+  compressor.on("data", (chunk: Buffer) => packed.push(chunk));
+  const ended = once(compressor, "end");
   // `closeStream` throws this failure. Until then Node must not report it as an unhandled rejection.
   ended.catch(() => undefined);
-  return { frame, ended, packed };
+  return { compressor, ended, packed };
 }
 
-async function closeStream({ frame, ended, packed }: ReturnType<typeof openStream>): Promise<Buffer> {
-  frame.end();
+async function closeStream({ compressor, ended, packed }: ReturnType<typeof openStream>): Promise<Buffer> {
+  compressor.end();
   await ended;
   return Buffer.concat(packed);
 }
@@ -78,7 +79,7 @@ async function closeStream({ frame, ended, packed }: ReturnType<typeof openStrea
 /**
  * Packs short texts that resemble each other, to keep many of them in memory: the first text is the dictionary of all
  * others. A signed card of 1.4 kB takes some 0.3 kB; packing and unpacking take about 10 us each. Packed texts are
- * strings, since a `Buffer` of this size costs as much again. They are read by the packer that made them alone.
+ * strings, since a `Buffer` of this size costs as much again. Only the packer that made them can unpack them.
  */
 export class TextPacker {
   readonly #compressor = new Compressor();
@@ -127,12 +128,12 @@ export async function streamFrame(
   maxBytes: number,
   onChunk: (chunk: Buffer) => void,
 ): Promise<number> {
-  const frame = new binding.DCtx();
+  const decompressor = new binding.DCtx();
   const block = Buffer.allocUnsafe(BLOCK_BYTES);
   let [rest, size, sinceYield, hasEnded] = [packed, 0, 0, false];
   for (let hasMore = rest.length > 0; hasMore; ) {
     if (hasEnded) throw new BadFrame(`${rest.length} bytes after the end of the frame`);
-    const [hint, produced, consumed] = decompressStep(frame, block, rest);
+    const [hint, produced, consumed] = decompressStep(decompressor, block, rest);
     rest = rest.subarray(consumed);
     hasEnded = hint === 0;
     size += produced;
@@ -164,12 +165,12 @@ export function unpackFrames(packed: Uint8Array, maxBytes: number): Buffer {
       throw new BadFrame((error as Error).message);
     }
   }
-  const frames = new binding.DCtx();
+  const decompressor = new binding.DCtx();
   const blocks: Buffer[] = [];
   let [rest, size, lastHint] = [packed, 0, 0];
   for (let hasMore = rest.length > 0; hasMore; ) {
     const block = Buffer.allocUnsafe(BLOCK_BYTES);
-    const [hint, produced, consumed] = decompressStep(frames, block, rest);
+    const [hint, produced, consumed] = decompressStep(decompressor, block, rest);
     rest = rest.subarray(consumed);
     lastHint = hint;
     size += produced;
@@ -190,9 +191,9 @@ function statedSizeOf(packed: Uint8Array): number | null {
   }
 }
 
-function decompressStep(frame: InstanceType<typeof binding.DCtx>, block: Buffer, input: Uint8Array) {
+function decompressStep(decompressor: InstanceType<typeof binding.DCtx>, block: Buffer, input: Uint8Array) {
   try {
-    return frame.decompressStream(block, input);
+    return decompressor.decompressStream(block, input);
   } catch (error) {
     throw new BadFrame((error as Error).message);
   }
