@@ -138,6 +138,7 @@ async function reportOf(books: Books, config: Config, nodes: Nodes | null): Prom
   };
 }
 
+/** Returns the balance by the books of each of the service's wallets, by its address. */
 function walletsOf({ movements }: Books): Map<string, { cash: "till" | "float"; micro: bigint }> {
   const wallets = new Map<string, { cash: "till" | "float"; micro: bigint }>();
   for (const { what, from, to, cash, micro } of movements) {

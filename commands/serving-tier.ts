@@ -89,6 +89,7 @@ function createListingTools(config: Config, egress: Egress): ProbeDeps {
   };
 }
 
+/** Pause between two attempts to get the first view, ms. */
 const RETRY_MS = 500;
 /** Name under which /health shows the job that continues open orders. */
 export const SELL_JOB = "sell";

@@ -35,8 +35,8 @@ export async function gasOf(reader: Reader, address: string) {
 const FINAL_WITHIN_S = 12;
 
 /**
- * Returns why escrow is not offered on a network, or null: its contracts are not deployed there, or blocks become final
- * too late.
+ * Returns why escrow is not offered on a network: its contracts are not deployed there, or blocks become final too
+ * late. Null when it is offered.
  * @throws ChainDown
  */
 export async function whyNoEscrow(network: Network, rail: Pick<Rail, "balance">): Promise<string | null> {

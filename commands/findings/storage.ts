@@ -20,7 +20,7 @@ const openExistingLog = (config: Config, known?: KnownLog): Promise<Log> => {
 };
 
 /**
- * Throws every error except that of a log which does not exist yet, since the first role that starts creates the log.
+ * Throws every error except LogNotBegun: a cluster has the topics of the log, and the first role that starts begins it.
  */
 const ignoreLogNotBegun = (error: unknown) => {
   if (!(error instanceof LogNotBegun)) throw error;
