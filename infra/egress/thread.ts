@@ -30,6 +30,7 @@ class ThreadEgress implements Egress {
   #worker: Worker | null = null;
   readonly #pendingFetches = new Map<number, PendingFetch>();
   #lastId = 0;
+  /** Called when no fetch is pending any more; set while `close` waits for that. */
   #resolveIdle: (() => void) | null = null;
   #closed = false;
 

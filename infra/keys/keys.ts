@@ -167,9 +167,9 @@ function secretPath(dir: string, name: string): string {
 }
 
 /**
- * Creates the secret `name` (an HMAC key for salts and opaque payer names): 32 random bytes in `<dir>/<name>.secret`,
- * mode 0600.
- * @throws Failure `keys` when the secret exists, since all published salts and opaque names depend on its bytes
+ * Creates the secret `name`, such as the HMAC key of salts and opaque payer names: 32 random bytes in
+ * `<dir>/<name>.secret`, mode 0600.
+ * @throws Failure `keys` when the secret exists, since what was derived from its bytes could not be derived again
  */
 export function createSecret(dir: string, name: string): void {
   createPrivateFolder(dir);

@@ -49,7 +49,7 @@ export interface OwnershipGroup {
 export const allPartitions = (partitions: number): Ownership =>
   fixedPartitions(Array.from({ length: partitions }, (_, partition) => partition));
 
-/** Ownership of a fixed share of the partitions, which an operator chose by hand. */
+/** Ownership of these partitions until it closes, without a consumer group. */
 export function fixedPartitions(partitions: readonly number[]): Ownership {
   const listeners = new Set<OwnershipListener>();
   let held: readonly number[] = [...partitions].sort((a, b) => a - b);

@@ -77,8 +77,8 @@ const LOOK_BACK_BLOCKS = MAX_BLOCKS_PER_REQUEST - SEARCH_MARGIN_BLOCKS - 1;
 const FEE_UNIT = 10n ** 12n;
 
 /**
- * Returns why an mpp challenge cannot be paid with a signed Tempo transaction that the seller sends, or null: the
- * method must be `tempo`, the intent `charge`, the mode `pull`, and the seller must not set the memo. Pure; never
+ * Returns why an mpp challenge cannot be paid with a signed Tempo transaction that the seller sends; null if it can be.
+ * The method must be `tempo`, the intent `charge`, the mode `pull`, and the seller must not set the memo. Pure; never
  * throws.
  */
 function whyNotTempo(entry: PayableEntry, network: string, asset: string): string | null {

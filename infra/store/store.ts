@@ -23,10 +23,7 @@ export interface Store {
   swap(key: string, bytes: Uint8Array, expected: string | null, meta?: ObjectMeta): Promise<SwapResult>;
   /** Lists keys below `prefix` in bytewise order, after `startAfter` (exclusive), at most `limit` (default 1,000). */
   list(prefix: string, options?: { startAfter?: string; limit?: number }): Promise<ObjectInfo[]>;
-  /**
-   * Removes an object; no error when there is none. Used only for replaced lake files and for objects that expire, such
-   * as partial tiles.
-   */
+  /** Removes an object; no error when there is none. */
   delete(key: string): Promise<void>;
   /** Begins a {@link Bulk}; present where many objects together are cheaper to make durable. Callers use {@link bulkOf}. */
   bulk?(): Bulk;
