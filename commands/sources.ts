@@ -66,10 +66,10 @@ export async function fetchBounded(
 ): Promise<{ status: number; text: string | null }> {
   const { status, body } = await fetch(url, { ...init, redirect: "error", signal: AbortSignal.timeout(waitMs) });
   const chunks: Uint8Array[] = [];
-  let bytes = 0;
+  let byteCount = 0;
   for await (const chunk of body ?? []) {
-    bytes += chunk.byteLength;
-    if (bytes > maxBytes) return { status, text: null };
+    byteCount += chunk.byteLength;
+    if (byteCount > maxBytes) return { status, text: null };
     chunks.push(chunk);
   }
   return { status, text: Buffer.concat(chunks).toString("utf8") };

@@ -82,13 +82,13 @@ const createAcknowledger = (fd: number | undefined) =>
 /** @throws Failure `usage` for options of the demo, which have no effect without --market */
 function refuseMarketOptions({ days, pace, paceHours, acks }: StartOptions): void {
   const defaults = COMMANDS.start.options;
-  const isGiven = {
+  const givenByOption = {
     "--days": days !== defaults["--days <n>"].default,
     "--pace": pace !== undefined,
     "--pace-hours": paceHours !== defaults["--pace-hours <n>"].default,
     "--acks": acks !== undefined,
   };
-  const given = Object.entries(isGiven).flatMap(([name, is]) => (is ? [name] : []));
+  const given = Object.entries(givenByOption).flatMap(([name, isGiven]) => (isGiven ? [name] : []));
   if (given.length > 0) throw new Failure("usage", `${given.join(", ")}: only with --market`);
 }
 
