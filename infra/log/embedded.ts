@@ -93,8 +93,8 @@ class EmbeddedLog implements Log {
 
   async append(records: readonly NewRecord[]): Promise<AppendedRecord[]> {
     if (this.#closed) throw new LogClosed();
-    const bytes = checkBatch(this, records);
-    return records.length === 0 ? [] : this.#groupCommit.add(records, bytes);
+    const byteCount = checkBatch(this, records);
+    return records.length === 0 ? [] : this.#groupCommit.add(records, byteCount);
   }
 
   async read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> {
@@ -232,12 +232,12 @@ export class GroupCommit {
   /** Takes at most one full batch from the queue, so that no commit blocks the event loop for long. */
   #takeGroup(): WaitingAppend[] {
     let records = 0;
-    let bytes = 0;
+    let byteCount = 0;
     let count = 0;
     for (const waiting of this.#queue) {
       records += waiting.records.length;
-      bytes += waiting.bytes;
-      if (count > 0 && (records > MAX_BATCH_RECORDS || bytes > MAX_BATCH_BYTES)) break;
+      byteCount += waiting.bytes;
+      if (count > 0 && (records > MAX_BATCH_RECORDS || byteCount > MAX_BATCH_BYTES)) break;
       count++;
     }
     const group = this.#queue.splice(0, count);

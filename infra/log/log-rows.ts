@@ -97,14 +97,14 @@ export class LogRows {
       const { start } = this.bounds(topic, partition);
       if (from < start) throw new OffsetGone(topic, partition, from, start);
       const result: LogRecord[] = [];
-      let bytes = 0;
+      let byteCount = 0;
       for (let next = Math.min(from, OFFSETS_PER_PARTITION); result.length < limits.maxRecords; ) {
         const limit = Math.min(ROWS_AT_ONCE, limits.maxRecords - result.length);
         const page = this.#readPage.get(base, base + next, base + OFFSETS_PER_PARTITION, limit)!;
         const records = toRecords(topic, partition, page);
         for (const record of records) {
-          bytes += record.value.byteLength;
-          if (result.length > 0 && bytes > limits.maxBytes) return result;
+          byteCount += record.value.byteLength;
+          if (result.length > 0 && byteCount > limits.maxBytes) return result;
           result.push(record);
           next = record.offset + 1;
         }

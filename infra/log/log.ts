@@ -118,7 +118,7 @@ export function checkPartition({ topics, partitions }: LogShape, topic: string, 
 export function checkBatch(shape: LogShape, records: readonly NewRecord[]): number {
   if (records.length > MAX_BATCH_RECORDS)
     throw new BadRecord(`${records.length} records in one append, at most ${MAX_BATCH_RECORDS}`);
-  let bytes = 0;
+  let byteCount = 0;
   for (const record of records) {
     checkPartition(shape, record.topic, record.partition);
     checkName("event id", record.eventId);
@@ -126,10 +126,10 @@ export function checkBatch(shape: LogShape, records: readonly NewRecord[]): numb
     if (record.value.byteLength > MAX_VALUE_BYTES) {
       throw new BadRecord(`${record.eventId} has ${record.value.byteLength} bytes, at most ${MAX_VALUE_BYTES}`);
     }
-    bytes += record.value.byteLength;
+    byteCount += record.value.byteLength;
   }
-  if (bytes > MAX_BATCH_BYTES) throw new BadRecord(`${bytes} bytes in one append, at most ${MAX_BATCH_BYTES}`);
-  return bytes;
+  if (byteCount > MAX_BATCH_BYTES) throw new BadRecord(`${byteCount} bytes in one append, at most ${MAX_BATCH_BYTES}`);
+  return byteCount;
 }
 
 function checkName(what: string, name: string): void {

@@ -120,8 +120,8 @@ class KafkaLog implements Log {
 
   async append(records: readonly NewRecord[]): Promise<AppendedRecord[]> {
     if (this.#closed) throw new LogClosed();
-    const bytes = checkBatch(this, records);
-    return records.length === 0 ? [] : this.writer.append(records, bytes);
+    const byteCount = checkBatch(this, records);
+    return records.length === 0 ? [] : this.writer.append(records, byteCount);
   }
 
   async read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]> {

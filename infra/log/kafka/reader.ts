@@ -169,11 +169,11 @@ export class KafkaReader {
   #storeBuffer(name: string, buffer: BufferedRecords): void {
     if (this.#closed) return;
     this.#buffers.set(name, buffer);
-    let bytes = 0;
-    for (const one of this.#buffers.values()) bytes += one.bytes;
+    let byteCount = 0;
+    for (const one of this.#buffers.values()) byteCount += one.bytes;
     for (const [otherName, one] of this.#buffers) {
-      if (bytes <= MAX_BUFFERED_BYTES || one === buffer) break;
-      bytes -= one.bytes;
+      if (byteCount <= MAX_BUFFERED_BYTES || one === buffer) break;
+      byteCount -= one.bytes;
       this.#buffers.delete(otherName);
     }
   }

@@ -141,11 +141,11 @@ export class KafkaWriter {
 
 /** Returns how many of the waiting records the next request takes. */
 function chunkLength(queue: readonly WaitingRecord[]): number {
-  let bytes = 0;
+  let byteCount = 0;
   let n = 0;
   for (const { record } of queue) {
-    bytes += record.value.byteLength;
-    if (n === CHUNK_RECORDS || (n > 0 && bytes > CHUNK_BYTES)) break;
+    byteCount += record.value.byteLength;
+    if (n === CHUNK_RECORDS || (n > 0 && byteCount > CHUNK_BYTES)) break;
     n++;
   }
   return n;
