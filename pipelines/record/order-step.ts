@@ -88,7 +88,7 @@ const defineStep = <S extends string, T extends z.ZodRawShape>(state: S, shape: 
   z.looseObject({ ...STEP_MEMBERS, state: z.literal(state), ...shape });
 
 const ClaimedStep = defineStep("claimed", {
-  /** via: a call of the endpoint that the buyer names; execute: of an endpoint that we choose; own: our own operation. */
+  /** via: a call of the endpoint that the buyer names; execute: of one that we choose; own: our own operation. */
   operation: z.enum(["via", "execute", "own"]),
   scheme: z.enum(["exact", "auth-capture"]),
   network: z.string().max(120),
