@@ -184,7 +184,7 @@ async function parseFile(name: string, text: string, reader: Reader): Promise<Pa
 /**
  * Imports an operator's file. The import delists nothing: listings from an earlier file of this name stay even if this
  * file lacks them.
- * @throws Failure `unreadable` if the bytes are not UTF-8, or YAML beyond the limits of the reader; NotRecorded
+ * @throws Failure `unreadable` if the bytes are not UTF-8, or YAML beyond the limits of the reader; NotConfirmed
  */
 export async function importFile(
   intake: Intake,
@@ -212,7 +212,7 @@ export async function importFile(
 /**
  * Imports the document at an address. A seller's own document: its urls on the same origin count as listed by the
  * seller. A Bazaar catalogue: all its pages are read. Any other document: its urls count as listed by a third party.
- * @throws Failure `unreachable` or `unreadable`; NotRecorded
+ * @throws Failure `unreachable` or `unreadable`; NotConfirmed
  */
 export async function importUrl(
   intake: Intake,

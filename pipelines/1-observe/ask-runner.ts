@@ -38,6 +38,7 @@ export interface OpenAsk {
   cap: string;
   /** Time of the first request, unix ms. */
   t: number;
+  /** Body of the record `ask`, as JSON text. */
   body: string;
 }
 

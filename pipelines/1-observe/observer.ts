@@ -39,7 +39,7 @@ export type { IntakeReport } from "./listings/intake.ts";
 export type { ReconcileReport } from "./paid/reconcile.ts";
 export type { SpanReport } from "./plan/spans.ts";
 export type { AskReport } from "./probe/unplanned.ts";
-export { NotRecorded } from "./recorder.ts";
+export { NotConfirmed } from "./recorder.ts";
 
 export interface ObserverConfig {
   /** Name of this process in the records that it writes. */
@@ -50,6 +50,7 @@ export interface ObserverConfig {
   caps: Caps;
   /** Sum of all payments signed so far, micro-units (millionths of a dollar). */
   spentBefore: bigint;
+  /** Most hosts that are called at once for planned calls. */
   hostsAtOnce: number;
   /** Most payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0. */
   payeesPerRead?: number;
@@ -83,6 +84,7 @@ export interface ObserverParts {
   classes?: { maps?: ClassMaps; sources?: Sources };
   /** Default: the reader of this process. */
   reader?: Reader;
+  /** Detects stalls of the event loop; default: the detector of this process's loop. */
   loop?: LoopWatch;
 }
 
@@ -92,14 +94,14 @@ export interface Observer {
    * of one host in time order. It decides on re-tests after each call. Resolves when the last call has ended.
    * @param createClock makes the clock for the calls of one host, which begins at `start`. Default: the observer's clock,
    * or, if that clock is simulated, a simulated clock for each host
-   * @throws NotRecorded when the log refuses a record: then the span ends, and nothing more is paid
+   * @throws NotConfirmed when the log does not confirm a record: then the span ends, and nothing more is paid
    */
   observeSpan(plan: DayPlan, from: Date, to: Date, createClock?: (start: Date) => Clock): Promise<SpanReport>;
   /**
    * Does what {@link observeSpan} does, for this observer's share of the hosts, which may change meanwhile. After
    * `ended` has resolved it waits for the running calls and returns. A host's calls begin after its partition was
    * assigned and the log was read up to that moment.
-   * @throws NotRecorded as {@link observeSpan} does
+   * @throws NotConfirmed as {@link observeSpan} does
    */
   observeShare(plan: DayPlan, from: Date, to: Date, ended: Promise<void>): Promise<SpanReport>;
   /**
@@ -120,7 +122,7 @@ export interface Observer {
   /**
    * Reads from the chain who else pays some of the payees that we pay. Call it every hour.
    * @returns number of payees that were read
-   * @throws NotRecorded
+   * @throws NotConfirmed
    */
   readBuyers(): Promise<number>;
   /**

@@ -47,7 +47,8 @@ export const OWN_FETCHES_AT_ONCE = 16;
 export const PRICES_AT_ONCE = 16;
 
 /**
- * Most connections of egress at once, by pool. Pools do not share connections, so that none waits for another. Serving
+ * Most connections of egress at once, by pool. `challenge` and `notice` are egress profiles, which name the pool of a
+ * fetch that names none. Pools do not share connections, so that none waits for another. Serving
  * itself admits no more callers to {@link VIA} and {@link PRICES} than there are connections here, so a signed payment
  * never waits for one.
  */

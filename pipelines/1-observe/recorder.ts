@@ -12,15 +12,15 @@ export interface Draft<T extends RecordType = RecordType> extends Omit<EnvelopeI
 }
 
 /**
- * The error for records that the log did not confirm. The log may hold none of them, all of them, or only the first
- * ones.
+ * The error for records whose append the log did not confirm. The log may hold none of them, all of them, or only the
+ * first ones.
  */
-export class NotRecorded extends Failure {
+export class NotConfirmed extends Failure {
   constructor(
     readonly eventIds: readonly string[],
     cause: unknown,
   ) {
-    super("failed", `the log did not take ${eventIds.length} record(s): ${(cause as Error)?.message ?? cause}`, {
+    super("failed", `the log did not confirm ${eventIds.length} record(s): ${(cause as Error)?.message ?? cause}`, {
       cause,
     });
   }
@@ -53,7 +53,7 @@ export class Recorder {
   /**
    * Appends drafts in order and returns their event ids once they are durable. A failed append is tried again with the
    * same ids; readers drop a copy by its id.
-   * @throws NotRecorded when the log keeps refusing; ZodError, before anything is written, when a body is malformed
+   * @throws NotConfirmed when no attempt is confirmed; ZodError, before anything is written, when a body is malformed
    */
   async append(drafts: readonly Draft[]): Promise<string[]> {
     const { log, producer, metrics, onAck } = this.parts;
@@ -65,7 +65,7 @@ export class Recorder {
         break;
       } catch (error) {
         metrics.count("touchstone_observe_append_failures_total");
-        if (i >= RETRY_PAUSES_MS.length) throw new NotRecorded(ids, error);
+        if (i >= RETRY_PAUSES_MS.length) throw new NotConfirmed(ids, error);
         await systemClock.sleep(RETRY_PAUSES_MS[i]!);
       }
     }

@@ -16,7 +16,8 @@ export interface Tools extends ExchangeDeps {
   control: ControlCalls;
   /**
    * Makes control calls (requests to addresses that we know to be up) through the connection of the stock client
-   * (probe/stock.ts) that a blind call uses, since that connection's network address may be down while others work.
+   * (probe/stock.ts) that a blind call uses, since that connection has its own source IP address, which may be down
+   * while others work.
    */
   createControl(stock: string): ControlCalls;
   recorder: Recorder;

@@ -66,12 +66,7 @@ const median = (values: readonly number[]): number | null =>
  * Makes a perfect probe (unpaid request) and a perfect paid call of this endpoint, with the median latency and the
  * kinds of checks of its calls so far.
  */
-function perfectSamples({
-  endpoint: { rows },
-  priceMicro,
-  hasKnownAnswer: truth,
-  hasSchema: schema,
-}: EndpointProspect): {
+function perfectSamples({ endpoint: { rows }, priceMicro, hasKnownAnswer, hasSchema }: EndpointProspect): {
   probe: Sample;
   paid: Sample;
 } {
@@ -95,9 +90,9 @@ function perfectSamples({
     latency_ms: medianLatency(rows.filter(({ kind, live }) => kind === 0 && live)) ?? DEFAULT_LATENCY_MS,
     ...{ price: Number(priceMicro) / 1e6, input: null, response_sha256: null, pay_to: null },
   };
-  const isChecked = paidRows.length === 0 ? truth : paidRows.some(({ outcome }) => outcome !== null);
+  const isChecked = paidRows.length === 0 ? hasKnownAnswer : paidRows.some(({ outcome }) => outcome !== null);
   const isSchemaAdvertised =
-    deliveredRows.length === 0 ? schema : deliveredRows.some(({ schema_ok: ok }) => ok !== null);
+    deliveredRows.length === 0 ? hasSchema : deliveredRows.some(({ schema_ok: ok }) => ok !== null);
   const paidCall: Sample = {
     ...probe,
     ...{ kind: 1, settled: true, delivered: true, delivery: 1, outcome: isChecked ? 1 : null },

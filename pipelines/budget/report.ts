@@ -32,6 +32,7 @@ export interface BudgetLine {
    * listed after the plan was made.
    */
   covered: boolean | null;
+  /** Why the plan does not cover the endpoint; null when it covers it, or `covered` is null. */
   why: PlanLine["why"];
   /**
    * Price of one call by the plan, in dollars; null when the plan has no price, since the endpoint offers nothing
@@ -52,8 +53,10 @@ export interface BudgetLine {
 
 export interface BudgetReport {
   v: 2;
+  /** When the report was made, RFC 3339, in record time. */
   at: string;
   day: string;
+  /** The caps on our spending, in dollars. */
   caps: Record<"per_call" | "per_host_day" | "per_domain_day" | "per_payee_day" | "per_day" | "total", string>;
   /** Share of a day's spending caps that is reserved for endpoints that were never paid. */
   new_share: string;
@@ -64,6 +67,7 @@ export interface BudgetReport {
     covered: number;
     /** Money reserved for the covered endpoints, re-tests included. */
     reserved: string;
+    /** Number of endpoints that are not covered, by reason (`why` of the plan, or `not_planned`). */
     not_covered: Record<string, number>;
   };
   /** Endpoints that the plan may pay (covered) first, ordered by the cost of their next letter. */
@@ -229,8 +233,8 @@ export function staleMinutesOf({ storedAt }: StoredReport, now: Date): number | 
 }
 
 /**
- * Reports whether the UTC day of a stored report is over in record time. A service that simulates its time is behind
- * by what lay between `at` and the time of storing.
+ * Is the UTC day of a stored report over in record time, which a service may simulate? Record time is computed as the
+ * report's `at` plus the real time since the report was stored.
  */
 export function isReportDayOver({ report, storedAt }: StoredReport, now: Date): boolean {
   const recordNow = new Date(Date.parse(report.at) + (now.getTime() - storedAt.getTime()));

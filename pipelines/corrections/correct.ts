@@ -8,12 +8,15 @@ import { OUR_FAULTS } from "../record/vocabulary.ts";
 import type { EndpointRecord } from "./endpoint-record.ts";
 import { NotInRecord } from "./errors.ts";
 
+/** An operator's command to withdraw records of one endpoint. */
 export interface CorrectionOrder {
   /** Ids of the records to withdraw, or every record observed before now. */
   records: readonly string[] | "all_before_now";
   /** `computed_at` of the wrong grade, or null. */
   gradeAt: string | null;
+  /** A key of `OUR_FAULTS`. */
   fault: string;
+  /** What was wrong, in the operator's words, which are published. */
   says: string;
 }
 
@@ -47,7 +50,7 @@ function checkTime(text: string | null, now: Date): string | null {
 }
 
 /**
- * Checks one order against the record and makes its corrections. Writes nothing.
+ * Checks an operator's command against the endpoint's record and makes its corrections. Writes nothing.
  * @throws Failure `usage`, NotInRecord, Failure `already`: then none of the corrections may be written
  */
 export function planCorrections(record: EndpointRecord, order: CorrectionOrder, now: Date): BodyOf<"correction">[] {
@@ -108,8 +111,8 @@ function targetAllRecords(record: EndpointRecord, now: string): Target {
 /** Number of samples observed before `before` that no correction has withdrawn. */
 export const countNotWithdrawn = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
-    ([id, { sampleId: of, observedAt }]) =>
-      of === null && observedAt < before && !correctionRecords.findWithdrawing(id, observedAt),
+    ([id, { sampleId, observedAt }]) =>
+      sampleId === null && observedAt < before && !correctionRecords.findWithdrawing(id, observedAt),
   ).length;
 
 /** Makes the reinstatement, which revokes a correction. @throws Failure `already`, NotInRecord */

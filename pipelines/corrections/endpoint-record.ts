@@ -158,9 +158,9 @@ export async function findEndpoint(
   const cap = tool === null ? [...tools.values()][0] : tools.get(tool);
   if (cap !== undefined) return readEndpoint(reading, cap);
   // A fragment names a tool only at an MCP server.
-  const named = tool !== null && tools.size === 0 ? await findByUrl(reading, url, method) : null;
-  if (named === null) throw new NotInRecord(`${idOrUrl} is not in the record`);
-  return named;
+  const recordAtUrl = tool !== null && tools.size === 0 ? await findByUrl(reading, url, method) : null;
+  if (recordAtUrl === null) throw new NotInRecord(`${idOrUrl} is not in the record`);
+  return recordAtUrl;
 }
 
 /**
@@ -193,6 +193,7 @@ interface CorrectionRow {
   type: CorrectionDraft["kind"];
   cap: string;
   body: string;
+  /** Partition and offset of the record in the topic `corrections`. */
   part: number;
   log_offset: bigint;
 }

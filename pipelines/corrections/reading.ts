@@ -32,6 +32,7 @@ interface RecordRow {
 export interface LogHistoryParts {
   log: Pick<Log, "id" | "partitions" | "read">;
   privateStore: Store;
+  /** Limits of the DuckDB engine that reads segments, from the settings of the lake; `memory_limit` such as "2GB". */
   lake: { memory_limit: string; threads: number };
 }
 

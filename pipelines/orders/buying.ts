@@ -75,6 +75,7 @@ export interface Fallback {
  */
 export interface Purchase {
   claim: Omit<StepBody<"claimed">, "since_block" | "credit">;
+  /** Key of the payment in the log (claim.ts). */
   key: string;
   /** Price and terms of the first seller. */
   quote: SellerQuote;
@@ -192,8 +193,8 @@ export class Buying {
   }
 
   /**
-   * Has this buyer, or its client network, caused as many failed transactions today as are allowed? Then its payments
-   * into escrow are refused too.
+   * Has this payer, or the IP network of its client, caused as many failed transactions today as are allowed? Then its
+   * payments into escrow are refused too.
    */
   hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     return this.#caps.hasWastedTooMuch({ ...buyer, payer: buyer.payer.toLowerCase() });

@@ -17,7 +17,7 @@ export interface CancellingDeps {
   authorizations?: Pick<Authorizations, "signCancel" | "submitCancel" | "stateOf">;
   /** Reads what our transactions cost; without it the orders' steps do not state the cost. */
   gas?: GasOf;
-  /** Has this payer, or its client network, caused as many failed transactions today as are allowed? */
+  /** Has this payer, or the IP network of its client, caused as many failed transactions today as are allowed? */
   hasWastedTooMuch: (order: Pick<Order, "payer" | "client">) => boolean;
   clock: Clock;
   logger: Pick<Logger, "error" | "warn">;
@@ -31,8 +31,8 @@ const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
  */
 const MIN_VALIDITY_TO_CANCEL_S = 10;
 /**
- * Most orders that are remembered as decided, so that this process cancels no payment twice. Beyond this number all
- * are forgotten; a second cancellation would only cost gas.
+ * Most orders for which this process remembers that it has decided about a cancellation, so that it cancels no payment
+ * twice. Beyond this number all are forgotten; a second cancellation would only cost gas.
  */
 const MAX_DECIDED = 10_000;
 

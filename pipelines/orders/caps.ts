@@ -24,8 +24,8 @@ export interface OrderCaps {
   /** Smallest price of a call that is bought. Below it our transactions cost more than our fee. */
   leastPrice: bigint;
   /**
-   * Most that may be at risk at once for one buyer, and for one client network (range of IP addresses), including
-   * what they left unpaid today.
+   * Most that may be at risk at once for one buyer, and for one client network (an IPv4 address, or the IPv6 addresses
+   * with equal first 56 bits), including what they left unpaid today.
    */
   perPayer: bigint;
   perNetwork: bigint;
@@ -99,9 +99,11 @@ export interface BuyerSide {
 export interface SellerSide {
   payTo: string;
   url: string;
+  /** Capability id of the endpoint. */
   cap: string;
   /** Has the endpoint a letter (a grade)? */
   lettered: boolean;
+  /** The seller's price, millionths of a dollar. */
   micro: bigint;
 }
 
@@ -234,7 +236,7 @@ export class Caps {
     return isAboveLimit ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
   }
 
-  /** Has this buyer, or its client network, caused as many failed transactions today as are allowed? */
+  /** Has this payer, or its client network, caused as many failed transactions today as are allowed? */
   hasWastedTooMuch(buyer: Pick<BuyerSide, "payer" | "client">): boolean {
     const limits = [this.caps.wastedPerPayerDay, this.caps.wastedPerNetworkDay];
     return buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.wasted(this.day(), who)) >= limits[n]!);

@@ -21,9 +21,9 @@ export const claimKey = ({ network, asset, from, nonce }: PaymentAuthorization):
 export const createOrderId = (): string => `ord_${crockford130(randomBytes(17))}`;
 
 /**
- * Returns a function that turns the address of a client's network into an opaque name for the private log. The name
- * is an HMAC whose key is used for nothing else: every replica computes the same name, and a reader of the log cannot
- * learn the address.
+ * Returns a function that turns a client's IP network (an IPv4 address or an IPv6 prefix, as text) into an opaque name
+ * for the private log. The name is an HMAC whose key is used for nothing else: every replica computes the same name,
+ * and a reader of the log cannot learn the address.
  * @param secret of the whole service, at least 32 bytes
  */
 export function createClientNames(secret: Uint8Array): (client: string) => string {

@@ -171,8 +171,8 @@ export interface Difference {
   tx: string;
   says: string;
   /**
-   * true: the final block of the read is older than the movement. The nodes are behind, or the block is not final
-   * yet, so nothing is lost so far.
+   * true: the newest final block of the read is not later than the movement's `recordedAt`. The nodes may be behind, or
+   * the movement's block may not be final yet, so a later read may still find the transfer.
    */
   unseen?: true;
 }

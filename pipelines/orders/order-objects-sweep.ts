@@ -10,9 +10,9 @@ import { OBJECTS_FOLDER, type ObjectKind, parseObjectKey } from "./order-objects
 /** Most objects that one turn of the sweep examines, and most that it removes, so that a turn takes a second or two. */
 const TURN_LIMITS = { looks: 1_000, removes: 250 };
 /**
- * If objects take too much room, they are removed early, in pages of neighbouring keys: a page has at most `objects`
- * objects and 1/`parts` of the bytes that all objects together may take. The next pass removes everything up to the
- * last key of a page, so replicas that sweep at the same time remove the same objects.
+ * If objects take too much room, answers that only a buyer needs are removed early, in pages of neighbouring keys: a
+ * page has at most `objects` objects and 1/`parts` of the bytes that all objects together may take. The next pass
+ * removes whole pages, the oldest first, so replicas that sweep at the same time remove the same objects.
  */
 const PAGE_LIMITS = { objects: 100, parts: 64 };
 /**

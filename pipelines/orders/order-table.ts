@@ -30,7 +30,9 @@ export interface Loss {
   /** UTC day of the order. */
   day: string;
   payTo: string;
+  /** Domain of the endpoint; all names under one hosting platform count as one domain. */
   platform: string;
+  /** Capability id of the endpoint. */
   cap: string;
   /** Buyer of the order, lower case. */
   payer: string;
@@ -153,7 +155,10 @@ export class OrderTable implements StoredFold {
     return counts;
   }
 
-  /** Returns a sum over all known orders in the money that calls are sold for by its name ({@link SUM}): millionths of a dollar, or a count. */
+  /**
+   * Returns the sum with this name ({@link SUM}) over all known orders in the money that calls are sold for: millionths
+   * of a dollar, or a count.
+   */
   sum(name: string): bigint {
     return this.#sums.get(name);
   }

@@ -17,15 +17,19 @@ export type LegFate = "unknown" | "paid" | "unpaid";
  * `validBefore` is unix seconds of the chain's time.
  */
 export interface Leg {
+  /** Number of the leg in its order, from 0. */
   readonly leg: number;
+  /** Capability id of the endpoint. */
   readonly cap: string;
   readonly url: string;
   readonly method: BoughtRequest["method"];
   readonly payTo: string;
   readonly price: string;
+  /** Address of our wallet that pays. */
   readonly wallet: string;
   readonly nonce: string;
   readonly validBefore: number;
+  /** Number of a block before the payment, at which searches for the payment begin. */
   readonly sinceBlock: number;
   /** Had the endpoint a letter (a grade) when it was paid? */
   readonly lettered: boolean;
@@ -64,6 +68,7 @@ export interface Leg {
  */
 export interface Order {
   readonly id: string;
+  /** Key of the buyer's payment in the log (claim.ts). */
   readonly key: string;
   readonly partition: number;
   /**
@@ -91,8 +96,8 @@ export interface Order {
   /** The payment's identifier, as chosen by the buyer's client. */
   readonly identifier: string | null;
   /**
-   * Opaque name of the client network (range of IP addresses) from which the buyer sent the request; null when
-   * unknown.
+   * Opaque name of the client network (an IPv4 address or an IPv6 prefix) from which the buyer sent the request; null
+   * when unknown.
    */
   readonly client: string | null;
   /**
@@ -106,9 +111,11 @@ export interface Order {
     StepState,
     "leg_paid" | "leg_unpaid" | "leg_recovered" | "expired" | "recorded" | "adopted" | "stamped" | "reopened"
   >;
+  /** Number of takeovers by another replica and of new attempts at our own operation, so far. */
   epoch: number;
   /** Name of the replica that acts on the order. */
   by: string;
+  /** When `state` or `by` was set last, RFC 3339, by the clock of the replica that wrote the step. */
   changedAt: string;
   /** When the order's newest step was appended, unix ms by the log's clock. */
   movedAt: number;
@@ -123,6 +130,7 @@ export interface Order {
    * bought a call of a seller's endpoint.
    */
   own: { result: Pick<StepOf<"worked">, "content_type" | "sha256" | "size"> | null } | null;
+  /** Explanation in the newest step that has one, in words; null before the first, and when a new attempt begins. */
   says: string | null;
   /** Why our own operation gave no answer, as returned to the buyer; else null. */
   problem: WorkProblem | null;
@@ -140,7 +148,10 @@ export interface Order {
   gas: Gas[];
   /** Hashes of the transactions that were sent to charge the buyer. */
   sent: string[];
-  /** The payer's balance when its charge was last refused, in dollars; null if it was not refused. */
+  /**
+   * The payer's balance, in dollars, when its last charge was refused; null if that was not refused, or the balance
+   * could not be read.
+   */
   refusedAt: string | null;
   /** Bytes of the order's records in the log. */
   bytes: number;

@@ -16,8 +16,9 @@ export interface RecoveryDeps {
   buying: Buying;
   holding: Holding;
   rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
-  /** Signs and submits refunds to buyers, from the wallet of ours that the buyers paid. */
+  /** Signs and submits refunds to buyers. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
+  /** Returns our wallet that buyers pay, and from which refunds are sent. */
   till(): Promise<Wallet>;
   /** Writes bought calls into the public record. */
   publishing: Pick<PublishingCalls, "record">;
@@ -385,8 +386,8 @@ export class Recovery {
   }
 
   /**
-   * Sends the buyer's money back exactly once. The signed transfer is durable before it is sent, so it can be sent again
-   * without paying twice; a new transfer is signed only after the last one has expired.
+   * Sends the buyer's money back exactly once. The signed transfer is durable before it is sent, so it can be sent
+   * again without paying twice; a new transfer is signed only after the last one has expired.
    */
   async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
@@ -515,8 +516,8 @@ const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
   fate === "paid" && recovered === null && checked?.pass === false && checked.fault === "seller";
 
 /**
- * Returns the final transfers from a leg's seller to the wallet that paid it that no loss was paid back with yet. A loss
- * that was paid back takes one transfer of its transaction and amount.
+ * Returns the final transfers from a leg's seller to the wallet that paid it, without those that are recorded as
+ * repayments of losses. Each recorded repayment takes out one transfer with its transaction and amount.
  */
 function findUnclaimed(
   transfers: readonly Settlement[],

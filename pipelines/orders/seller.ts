@@ -39,6 +39,7 @@ export interface CallRequest extends Pick<BoughtRequest, "url" | "method" | "hea
 
 /** The price and terms of a seller's 402 to one request, and what is needed to pay it and to check the answer. */
 export interface SellerQuote {
+  /** Capability id of the endpoint. */
   cap: string;
   request: CallRequest;
   priceMicro: bigint;
@@ -74,6 +75,7 @@ export interface EvaluatedAnswer {
   unmet: boolean;
   contentType: string | null;
   bytes: Uint8Array;
+  /** Why no whole answer was received, in words; null if one was. */
   says: string | null;
 }
 
@@ -101,6 +103,7 @@ export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
   url?: string;
   method?: BoughtRequest["method"];
   tool?: string | null;
+  /** Class (kind of endpoints) that the listing names; absent if there is no listing. */
   listedClass?: string | undefined;
   /**
    * Were the endpoint's answers to questions of ours scored before? Until then our own mapping of it to a class is
@@ -142,6 +145,7 @@ async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unk
   return readResult.ok && readResult.value ? schema : undefined;
 }
 
+/** What the seller did in place of asking for payment, by the probe's state, as the end of a sentence. */
 const STATE_WORDS = {
   free: "answered without asking for payment",
   malformed: "answered 402 with terms that cannot be read",

@@ -11,12 +11,12 @@ import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } f
 export type Stake = readonly [sum: string, amount: bigint];
 
 /**
- * Names of the sums. `who`: a payer or a client network; `where`: an address, a platform (domain) or an endpoint of a
- * seller.
+ * Names of the sums. `who`: a payer or the IP network of its client; `where`: an address, a platform (domain) or an
+ * endpoint of a seller.
  */
 export const SUM = {
   /**
-   * Money at risk for orders in progress that are paid after delivery: of one buyer or network, and of all orders
+   * Money at risk for orders in progress that are paid after delivery: of one buyer or IP network, and of all orders
    * without credit.
    */
   open: (who: string) => `open ${who}`,
@@ -30,8 +30,8 @@ export const SUM = {
   /** Payments in orders in progress to a seller whose answer has not passed, or not yet. */
   out: (where: string) => `out ${where}`,
   /**
-   * Money lost in a UTC day: through one buyer or seller; and in all orders without credit, through their buyers and
-   * our own faults.
+   * Money lost in a UTC day: through one buyer or seller (`who` is here the name of either); and in all orders without
+   * credit, through their buyers and our own faults.
    */
   lost: (day: string, who: string) => `lost ${day} ${who}`,
   lostInAll: (day: string) => `lost ${day}`,
@@ -52,8 +52,8 @@ export const SUM = {
 export const UNLETTERED = "unlettered";
 
 /**
- * Returns the names under which an order's buyer is counted in the sums: that of the wallet, then that of the client
- * network, if known.
+ * Returns the names under which an order's buyer is counted in the sums: that of the wallet, then that of the client's
+ * IP network, if known.
  */
 export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">): string[] => [
   `payer ${payer}`,

@@ -32,6 +32,7 @@ export type ArchiveManifest = z.infer<typeof ArchiveManifest>;
  */
 export const RETENTION_DAYS = 110;
 const RETENTION_DURATION = `P${RETENTION_DAYS}D`;
+/** Time before a row may move to the archive, by subject, as ISO 8601 duration. */
 export const RETENTION_OF: Record<ArchiveSubject, string> = {
   liveness_probes: RETENTION_DURATION,
   mcp_probes: RETENTION_DURATION,

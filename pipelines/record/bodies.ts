@@ -81,6 +81,7 @@ const Handshake = z.looseObject({
   /** Only for an ask: the probed url and HTTP method. */
   url: z.string().max(4096).optional(),
   method: z.enum(METHODS).optional(),
+  /** Was the answer a readable 402, or a 2xx without asking for payment, and in time (ten seconds)? */
   live: z.boolean(),
   /** Does the 402 agree with the seller's listing? null when there was nothing to compare. */
   honest: z.boolean().nullable(),
@@ -133,7 +134,10 @@ export const Claims = z.looseObject({
 });
 export type Claims = z.infer<typeof Claims>;
 
-/** A source (a catalogue, or a seller's own list) lists an endpoint, or has changed what it states about it. */
+/**
+ * A source (a catalogue, or a seller's own list) lists an endpoint, or has changed what it states about it. `source`:
+ * the source's address or name. `source_id`: identifies the endpoint within the source.
+ */
 const Listing = z.looseObject({
   source: z.string().max(300),
   source_id: z.string().max(4096),
@@ -342,6 +346,10 @@ export const PayeeBuyers = z.looseObject({
   ours: z.looseObject({ transfers: z.int().min(0), total: SumOfMoney }),
 });
 
+/**
+ * A fact about a call that was learned after its result. `of`: event id of the call's PaidIntent; for the kinds
+ * reproduced and not_reproduced, of the PaidPublished whose failure our own calls confirmed or not.
+ */
 const Followup = z.looseObject({
   of: Id,
   kind: z.enum(["finality", "shown_again", "refund", "reproduced", "not_reproduced", "retried"]),
@@ -389,6 +397,7 @@ const PaidPublished = z.looseObject({
    * evidence.
    */
   order: Id,
+  /** Number of the order's payment to a seller, from 0. */
   leg: z.int().min(0),
   /**
    * Pseudonym of the buyer's wallet, the same in all calls of the wallet. Only a holder of our secret can link it to
@@ -492,6 +501,7 @@ const Correction = z.looseObject({
    * null if the correction names no record.
    */
   observed_at: Time.nullable().optional(),
+  /** `computed_at` of the wrong grade; null if none is named. */
   grade_at: Time.nullable(),
   fault: z.string().max(60),
   says: Explanation,
@@ -569,14 +579,14 @@ const WatcherCreated = z.looseObject({
    */
   hmac_key: z.string().max(120).optional(),
   created_at: Time,
-  /** Opaque name of the client network that created the watcher. The number of watchers of each network is limited. */
+  /** Opaque name of the IP network of the watcher's creator. The number of watchers of each IP network is limited. */
   by: z.string().max(60).optional(),
 });
 
 /**
  * Why a watcher ended. asked: somebody stopped it with its token. gone: the receiver answered 410. unused, share: a
  * new watcher needed its place, since the table of watchers was full, and no notice of this watcher had been accepted
- * for a long time (unused), or its client network had the most watchers (share).
+ * for a long time (unused), or the IP network of its creator had the most watchers (share).
  */
 const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "unused", "share"]), at: Time });
 

@@ -105,6 +105,7 @@ export const RunCard = z.strictObject({
    * allows (0 for A to 4 for F).
    */
   caps: z.record(z.string(), z.int()),
+  /** Number of paid blocks (six hours UTC each) that count towards a letter, at most the number that it needs. */
   progress: z.int(),
 });
 export type RunCard = z.infer<typeof RunCard>;
@@ -137,7 +138,9 @@ export const NonDeliveringSellers = z
 export const RunHeader = z.strictObject({
   v: z.literal([1, 2]),
   n: z.int(),
+  /** Id of the event log whose records were graded. */
   log: z.string(),
+  /** Time for which the cards were graded, RFC 3339. */
   now: z.string(),
   params_sha256: z.string(),
   /**
@@ -155,6 +158,7 @@ export const RunHeader = z.strictObject({
    * parties. A run whose header lacks this member, such as any of version 1, does not change the table.
    */
   thieves: NonDeliveringSellers.optional(),
+  /** Number of endpoints with changed cards in this object. */
   changed: z.int(),
 });
 export type RunHeader = z.infer<typeof RunHeader>;

@@ -33,6 +33,7 @@ export interface Envelope<T extends RecordType = RecordType> {
   v: number;
   type: T;
   event_id: string;
+  /** Capability id; absent for types that are not about one endpoint. */
   cap?: string;
   /**
    * Key that determines the record's partition: the capability id for most types, the host for an ask (a client's
@@ -40,6 +41,7 @@ export interface Envelope<T extends RecordType = RecordType> {
    */
   key: string;
   observed_at: string;
+  /** Name of the process or module that wrote the record. */
   producer: string;
   body: BodyOf<T>;
 }

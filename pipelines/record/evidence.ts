@@ -68,8 +68,9 @@ export const SampleLine = ChangeableMembers.extend({
 export type SampleLine = z.infer<typeof SampleLine>;
 
 /**
- * A fact that was learned later, about a sample (`of` is the sample's obs_id) or about a capability. `field`,
- * `value`: the fact.
+ * A fact that was learned later, about a sample (`of` is the sample's obs_id) or about a capability (`of` is its id).
+ * `field`: a member of the sample, or `mcp`, `correction`, `reinstated` or `dispute`; `value`: the member's new value,
+ * or the body of the record that `field` names.
  */
 export const AmendmentLine = z.looseObject({
   of: z.string(),

@@ -40,7 +40,10 @@ const columnTypes = (): { [name in keyof HistoryDay]: DataType } => ({
 });
 const NAMES = Object.keys(columnTypes()) as (keyof HistoryDay)[];
 
-/** Encodes the rows of one bucket of endpoints as one Arrow IPC file. The rows must ascend by capability id and day. */
+/**
+ * Encodes the rows of one bucket (1/64 of the endpoints, history.ts) as one Arrow IPC file. The rows must ascend by
+ * capability id and day.
+ */
 export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
   const types = columnTypes();
   const columns = NAMES.map((name) => {

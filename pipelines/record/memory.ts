@@ -9,7 +9,7 @@ import type { Mapping } from "./classes/mapping.ts";
 export interface Memory {
   /** Reads the capabilities (priced endpoints) that a catalogue or their seller lists now. */
   listed(): Promise<ListedCap[]>;
-  /** Reads the urls of endpoints that their seller listed itself, and that were delisted since then (unix ms). */
+  /** Reads the urls of endpoints that their seller listed itself, and that were delisted after `since` (unix ms). */
   leftSellers(since: number): Promise<string[]>;
   /**
    * Reads the listing records of one source (a catalogue, or a seller's own list): the newest record of each source
@@ -203,6 +203,7 @@ export interface AwaitedIntent extends OpenIntent {
 export const MAX_UNDELIVERED = 10_000;
 
 export interface Debts {
+  /** Payments that settled, got no answer and were not paid back. */
   owed: (AwaitedIntent & { seen: BodyOf<"settlement"> })[];
   /**
    * For each refunded intent, the Transfer by which the payee paid our wallet back. One Transfer refunds only one

@@ -88,6 +88,7 @@ const defineStep = <S extends string, T extends z.ZodRawShape>(state: S, shape: 
   z.looseObject({ ...STEP_MEMBERS, state: z.literal(state), ...shape });
 
 const ClaimedStep = defineStep("claimed", {
+  /** via: a call of the endpoint that the buyer names; execute: of one that we choose; own: our own operation. */
   operation: z.enum(["via", "execute", "own"]),
   scheme: z.enum(["exact", "auth-capture"]),
   network: z.string().max(120),
@@ -113,7 +114,7 @@ const ClaimedStep = defineStep("claimed", {
   publish: z.boolean(),
   /** Identifier that the client gave its payment, so that a repeated request buys only once; absent if it gave none. */
   identifier: z.string().max(128).optional(),
-  /** Opaque name of the client's network; absent if it is not known. */
+  /** Opaque name of the client's IP network; absent if it is not known. */
   client: z.string().max(60).optional(),
   /** The buyer's own expectation of the answer; absent if it states none. */
   expect: z.looseObject({}).optional(),
@@ -137,6 +138,7 @@ const SellerIntent = defineStep("seller_intent", {
   leg: Leg,
   cap: z.string().max(64),
   request: BoughtRequest,
+  /** Address of our wallet that pays. */
   wallet: z.string().max(120),
   pay_to: z.string().max(200),
   price: Money,
@@ -162,6 +164,7 @@ const SellerIntent = defineStep("seller_intent", {
     /** For `truth`: the question that the buyer's input asks, and its right answer. */
     known: z.looseObject({ class: z.string().max(60), variant: z.string().max(60), truth: z.unknown() }).optional(),
   }),
+  /** Time from the sending of the payment within which the whole answer must arrive. */
   deadline_ms: z.int().min(0),
 });
 
@@ -258,7 +261,9 @@ export const OrderStep = z.discriminatedUnion("state", [
    * payer's balance, if the charge was refused.
    */
   defineStep("settle_unknown", { says: Explanation, tx: Tx.optional(), payer_has: Money.optional() }),
+  /** The buyer owes the charge, and no further attempt is made to collect it. */
   defineStep("written_off", { says: Explanation }),
+  /** The buyer owes nothing, and none of its money is in escrow. */
   defineStep("released", { says: Explanation, problem: WorkProblem.optional() }),
   /**
    * One of our own paid operations, which ended without an answer, is begun again for the same payment. `steps`: as
@@ -268,7 +273,9 @@ export const OrderStep = z.discriminatedUnion("state", [
   defineStep("void_intent", { says: Explanation }),
   defineStep("voided", { tx: Tx, says: Explanation, final: z.boolean().optional() }),
   defineStep("void_unknown", { says: Explanation }),
+  /** We can no longer capture the money in escrow; the buyer can take it back from the contract, or has done so. */
   defineStep("reclaimable", { says: Explanation }),
+  /** The chain shows a charge that the buyer did not owe, or not in this amount; it is to be sent back. */
   defineStep("refund_due", { tx: Tx, amount: Money }),
   RefundIntent,
   defineStep("refunded", { tx: Tx, amount: Money }),
@@ -282,7 +289,7 @@ export const OrderStep = z.discriminatedUnion("state", [
   defineStep("recorded", { lost: z.literal(true).optional() }),
   /**
    * Another replica takes over the order. `steps`: number of the order's steps when that replica judged the order
-   * abandoned. If the log has further steps of the order before this one, this one has no effect.
+   * abandoned. If the log has further steps of the order before the `adopted`, the `adopted` has no effect.
    */
   defineStep("adopted", { steps: z.int().min(0).optional() }),
   /**

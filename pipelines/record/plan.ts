@@ -73,7 +73,9 @@ export type PlanLine = z.infer<typeof PlanLine>;
 export const DayPlan = z.strictObject({
   v: z.literal(1),
   day: z.string(),
+  /** sha256 of the day's secret salt. */
   salt_hash: z.string(),
+  /** Merkle root (RFC 6962) over the sorted capability ids of the covered endpoints. */
   covered_root: z.string(),
   lines: z.array(PlanLine),
 });

@@ -72,8 +72,8 @@ export function toolInUrl(url: string): string | null {
 export const hostOf = (url: string): string => new URL(url).host;
 
 /**
- * Returns origin and path of a normalised url, without the query and without one trailing slash. `check` answers for
- * a url with the grade of another url of equal result and reports that as `path`.
+ * Returns origin and path of a normalised url, without the query and without one trailing slash. For a url that is not
+ * in the record, `check` may return the grade of a url with an equal result, and states `matched: path` then.
  */
 export function pathKey(normalised: string): string {
   const query = normalised.indexOf("?");

@@ -23,6 +23,10 @@ export const COMPONENTS = [
 ] as const;
 export type ComponentName = (typeof COMPONENTS)[number];
 
+/**
+ * How the record has the endpoint that a client asks about: exact: its method and url; path: only its origin and path,
+ * or a url template that it fits; none: not at all.
+ */
 export const MATCHED = ["exact", "path", "none"] as const;
 export type Matched = (typeof MATCHED)[number];
 

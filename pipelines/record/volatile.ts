@@ -47,9 +47,11 @@ export interface VolatileRow {
   pay_tos_before: string[];
   /** payTos that the newest of the seller's own listings names. */
   pay_tos_listed: string[];
+  /** Payment protocols (x402, mpp) of the newest 402. */
   protocols: string[];
   /** CAIP-2 networks of the newest listing that names any. */
   networks_listed: string[];
+  /** Number of different prices that its 402s have asked so far. */
   distinct_prices: number;
   /** Number of our paid calls (rows of kind 1), including calls that grading leaves out. */
   paid_calls: number;

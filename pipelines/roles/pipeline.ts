@@ -8,7 +8,7 @@ import { fixedPartitions } from "../../infra/log/ownership.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger, Metrics } from "../../infra/telemetry.ts";
 import { type AskRunner, readDemandBefore } from "../1-observe/ask-runner.ts";
-import { NotRecorded, type Observer, type SpanReport } from "../1-observe/observer.ts";
+import { NotConfirmed, type Observer, type SpanReport } from "../1-observe/observer.ts";
 import { drawPlanYielding, reservedMicro } from "../1-observe/plan/plan.ts";
 import type { Caps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
@@ -113,7 +113,7 @@ export class Pipeline {
       } catch (error) {
         // An error of one catalogue does not end the reading of others. If nothing can be written to the log, all
         // reading ends.
-        if (error instanceof NotRecorded) throw error;
+        if (error instanceof NotConfirmed) throw error;
         metrics?.count("touchstone_observe_listings_total", { result: "broken" });
         logger.error({ err: error, catalogue: toCatalogue(catalogue).url }, "a catalogue could not be taken in");
       }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { FixedClock, systemClock } from "../../infra/clock.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { NotRecorded } from "../../pipelines/1-observe/observer.ts";
+import { NotConfirmed } from "../../pipelines/1-observe/observer.ts";
 import { Pipeline, type PipelineParts } from "../../pipelines/roles/pipeline.ts";
 
 /** A pipeline whose observer does as it is told for each catalogue; what was called, in order. */
@@ -54,8 +54,8 @@ describe("intake", () => {
   });
 
   test("where nothing can be written all have ended", async () => {
-    const { called, run } = intake({ two: new NotRecorded(["rec_1"], new Error("the disk is full")) });
-    await expect(run()).rejects.toThrow(/the log did not take/);
+    const { called, run } = intake({ two: new NotConfirmed(["rec_1"], new Error("the disk is full")) });
+    await expect(run()).rejects.toThrow(/the log did not confirm/);
     expect(called).toEqual(["one", "two"]);
   });
 });

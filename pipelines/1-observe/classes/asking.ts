@@ -42,6 +42,10 @@ const MAX_TRIALS = 100_000;
 const mappingStateText = (mapping: { id: string; dropped: boolean } | null): string =>
   mapping === null ? "" : `${mapping.id}${mapping.dropped ? " dropped" : ""}`;
 
+/**
+ * The trials of a mapping so far. `id`: the mapping's id; `controls`: number of control inputs that were sent;
+ * `passed`: did one of them pass?
+ */
 interface Trial {
   id: string;
   dropped?: boolean;
@@ -148,7 +152,7 @@ export class ClassQuestions {
   /**
    * Records the mapping that is used for the endpoint from now on, if it differs from the recorded one. It is called
    * before the first payment with that mapping.
-   * @throws NotRecorded when the log refuses the record; then no payment is made with the mapping
+   * @throws NotConfirmed when the log does not confirm the record; then no payment is made with the mapping
    */
   async recordMapping({ cap, mapped }: ListedCap, { mapping, dropped }: ClassQuestion, clock: Clock): Promise<void> {
     const previousState = this.#recordedMappings.get(cap) ?? mappingStateText(mapped ?? null);

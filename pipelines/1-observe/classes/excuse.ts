@@ -51,7 +51,8 @@ function createCorrection({ intent, t }: ClassCall, failedClass: FailedClass, no
 /**
  * Withdraws the calls of a class that failed for all sellers, since then the questions are probably wrong, and not the
  * sellers. It does so for each closed UTC day on which at least {@link MIN_PAYEES} payees were asked and none passed.
- * The current day is only counted (metric `observe_class_failing`, payees by class), since later calls may pass.
+ * The current day is only counted (metric `touchstone_observe_class_failing`, payees by class), since later calls may
+ * pass.
  */
 export class ClassWithdrawals {
   /**
@@ -65,7 +66,7 @@ export class ClassWithdrawals {
   /**
    * Withdraws the calls of all failed classes. Safe to repeat.
    * @returns number of corrections that were written
-   * @throws NotRecorded
+   * @throws NotConfirmed
    */
   async withdrawFailed(clock: Pick<Clock, "now">): Promise<number> {
     const { memory, metrics } = this.parts;

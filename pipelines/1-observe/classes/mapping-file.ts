@@ -50,6 +50,7 @@ const Match = z
     message: "names exactly one of capability, url and host",
   });
 
+/** An operator's mapping of endpoints to a class, as written in the file. */
 const MappingEntry = z
   .strictObject({
     match: Match,
@@ -68,20 +69,20 @@ const MappingEntry = z
     }),
     answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
   })
-  .superRefine((row, context) => {
+  .superRefine((entry, context) => {
     const addFault = (path: string[], message: string) => context.addIssue({ code: "custom", path, message });
-    const { variants } = checkerOf(row.class);
+    const { variants } = checkerOf(entry.class);
     const names = Object.keys(variants);
-    const variant = row.variant ?? (names.length === 1 ? names[0]! : undefined);
+    const variant = entry.variant ?? (names.length === 1 ? names[0]! : undefined);
     const question = variant !== undefined && Object.hasOwn(variants, variant) ? variants[variant]! : null;
     if (!question) return addFault(["variant"], `is one of ${names.join(", ")}`);
-    if (valueIfKeepable(row.input) === undefined)
+    if (valueIfKeepable(entry.input) === undefined)
       return addFault(["input"], "is too big, or cannot be written in one way");
-    if ((row.class === knownRows.name) !== (row.rows !== undefined))
+    if ((entry.class === knownRows.name) !== (entry.rows !== undefined))
       return addFault(["rows"], `names the rows of a mapping of the class ${knownRows.name}, and of no other`);
     // The fields of known rows are checked against the input in ClassesFile.
-    if (row.rows !== undefined) return;
-    const placeholders = placeholderNames(row.input);
+    if (entry.rows !== undefined) return;
+    const placeholders = placeholderNames(entry.input);
     const allowedNames = [...question.asks, ...(question.fixed ?? [])];
     for (const name of question.asks)
       if (!placeholders.includes(name)) addFault(["input"], `has no {${name}}, which the question is about`);
@@ -145,13 +146,13 @@ const ClassesFile = z
   });
 type MappingEntry = z.infer<typeof MappingEntry>;
 
-/** The longest file that is read, bytes. */
-const MAX_FILE_BYTES = 32 * 1024 * 1024;
+/** Longest file that is read, UTF-16 code units; its bytes may be up to three times as many. */
+const MAX_FILE_CHARS = 32 * 1024 * 1024;
 
 const matchKey = ({ match, method, tool }: MappingEntry): string =>
   JSON.stringify([match.capability ?? match.url ?? match.host, method ?? "", tool ?? ""]);
 
-function createRowMapping(
+function createEntryMapping(
   { class: name, variant, rows, input, answer }: MappingEntry,
   digests: Map<string, string>,
 ): Mapping {
@@ -174,7 +175,7 @@ export function readClassMaps(path: string): ClassMaps {
   let document: unknown;
   try {
     const text = readFileSync(path, "utf8");
-    if (text.length > MAX_FILE_BYTES) fail(`is longer than ${MAX_FILE_BYTES} bytes`);
+    if (text.length > MAX_FILE_CHARS) fail(`is longer than ${MAX_FILE_CHARS} bytes`);
     document = JSON.parse(text);
   } catch (error) {
     if (error instanceof ConfigError) throw error;
@@ -191,10 +192,10 @@ export function createClassMaps(document: unknown, fail: (...says: string[]) => 
   const digests = new Map(rowSets.map(([name, set]) => [name, sha256hex(canonicalText(set))]));
   const mappingsByKey = new Map<string, Mapping>();
   const duplicates: string[] = [];
-  for (const [n, row] of parsed.data!.mappings.entries()) {
-    const key = matchKey(row);
+  for (const [n, entry] of parsed.data!.mappings.entries()) {
+    const key = matchKey(entry);
     if (mappingsByKey.has(key)) duplicates.push(`/mappings/${n}/match: another mapping matches the same`);
-    mappingsByKey.set(key, createRowMapping(row, digests));
+    mappingsByKey.set(key, createEntryMapping(entry, digests));
   }
   if (duplicates.length > 0) fail(...duplicates.slice(0, 20));
   const rowsByName = new Map(

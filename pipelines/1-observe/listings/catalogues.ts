@@ -47,6 +47,7 @@ export interface CatalogueRead {
   rows: unknown[];
   /** True if the last pass found nothing new. */
   stable: boolean;
+  /** Why the read ended early, in words; absent if `stable`. */
   says?: string;
 }
 

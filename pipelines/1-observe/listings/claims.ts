@@ -69,7 +69,10 @@ export interface ListedClaim {
   body: BodyOf<"listing">;
 }
 
-/** Returns the claim with this method, if its row names neither a method nor a tool. It claims another capability then. */
+/**
+ * Returns the claim with this method and the capability id that follows from it, if the claim's row names neither a
+ * method nor a tool; else the claim unchanged.
+ */
 export function withFoundMethod(claim: ListedClaim, method: Method): ListedClaim {
   const { claims, normalised_url: url } = claim.body;
   if (claims.method !== null || claims.tool !== null) return claim;
@@ -182,6 +185,7 @@ function readItemOffers(item: JsonObject, railNetworks: Networks) {
 interface Resource {
   /** The address as written in the item. */
   writtenAddress: string;
+  /** HTTP method that was written before the address; undefined if none was. */
   verb: unknown;
   declared: Declared;
   method: Method;

@@ -12,7 +12,7 @@ import type { Method } from "../../record/vocabulary.ts";
 import { get, isObject, type JsonObject, text } from "../json.ts";
 import { INTAKE } from "../queue.ts";
 import { processReader, type Reader } from "../reading/reader.ts";
-import { NotRecorded } from "../recorder.ts";
+import { NotConfirmed } from "../recorder.ts";
 import { methodOf } from "../terms/declared.ts";
 import type { ReadTerms } from "../terms/terms.ts";
 import { originOf } from "../urls.ts";
@@ -53,6 +53,7 @@ export interface IntakeReport {
   claims: ListedClaim[];
   /** Number of rows of an operator's file with a signature that does not count; their claims are a third party's. */
   unverified?: number;
+  /** Why the source could not be read, or not to its end, in words; else absent. */
   says?: string;
 }
 
@@ -93,7 +94,8 @@ const MAX_REMEMBERED_METHODS = 100_000;
 /** Most rows in one request to the reader (the thread that parses data from strangers). */
 const ROWS_PER_REQUEST = 100;
 /**
- * After this many rows of one source that could not be read within the limits of a row, its other rows are not read.
+ * After this many rows of one source that could not be read within the time and memory for a row, the source's other
+ * rows are not read.
  */
 const MAX_UNREADABLE = 8;
 
@@ -117,6 +119,7 @@ export interface IntakeParts extends WriterParts {
  */
 export class Intake {
   readonly #writer: ListingWriter;
+  /** When each origin's listing was last read again because a 402 differed from it, unix ms of the observer's clock. */
   readonly #rereadAt = new BoundedMap<string, number>(MAX_ORIGINS);
   /** HTTP methods that probes found, by url, for listings that name no method. */
   readonly #methods = new BoundedMap<string, Method>(MAX_REMEMBERED_METHODS);
@@ -159,13 +162,13 @@ export class Intake {
    * logged and reported as no listing, so that it stops neither the call that needs the listing nor the reading of
    * others.
    * @param egress default: the observer's egress; a caller passes another one to use another connection pool or client
-   * @throws NotRecorded
+   * @throws NotConfirmed
    */
   async readSeller(origin: string, clock: Clock, egress: Egress = this.parts.egress): Promise<IntakeReport> {
     try {
       return await this.#readSeller(origin, clock, egress);
     } catch (error) {
-      if (error instanceof NotRecorded) throw error;
+      if (error instanceof NotConfirmed) throw error;
       this.parts.metrics.count("touchstone_observe_listings_total", { result: "broken" });
       this.parts.logger?.error({ err: error, origin }, "a seller's listing could not be taken in");
       return emptyReport(`our own fault: ${String(error)}`);
@@ -261,7 +264,7 @@ export class Intake {
   /**
    * Records the rows of one document. If the whole document was read, it delists rows that the document named before
    * and names no longer.
-   * @throws NotRecorded when the log refuses a record; earlier records of the document stay
+   * @throws NotConfirmed when the log does not confirm a record; earlier records of the document stay
    */
   async recordDocument(
     document: Pick<ParsedListing, "rejected" | "whole" | "base"> & { items: readonly unknown[] },

@@ -36,6 +36,7 @@ export interface SellersParts {
  * that name them.
  */
 export class Sellers {
+  /** UTC day of the last reading, by origin. */
   readonly #lastReadDays = new BoundedMap<string, string>(MAX_ORIGINS);
   readonly #egress: Egress;
 

@@ -21,6 +21,7 @@ interface SellerDocument {
  * Reads a seller's own listing: `/.well-known/x402`, else its OpenAPI description, else its agent card. It stops at the
  * first document that names an endpoint. Empty lists are returned too, since the endpoints that they named before are
  * delisted. If the host does not answer, its other paths are not tried. Never throws for anything that the seller does.
+ * @returns `says`: why no document was read; absent if one was
  */
 export async function readSellerDocuments(
   egress: Egress,

@@ -143,6 +143,7 @@ const stateAfter = (record: Draft, { delisted, url }: Pick<RowState, "delisted" 
 /** Records new claims of a source, and delists rows that the source names no longer. */
 export class ListingWriter {
   readonly #states: SourceStateCache;
+  /** Capability ids of the listed endpoints, by domain, and by `all of <platform>` for a hosting platform. */
   readonly #domains = new Map<string, Set<string>>();
   readonly #sellerListings = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN_CLAIMS);
   /** Event ids of listings that are already in the record. */

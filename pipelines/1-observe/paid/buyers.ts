@@ -22,8 +22,8 @@ const READ_INTERVAL_MS = 7 * DAY_MS;
 /** A payee is read only if our newest settled payment to it is not older than this, ms of the observer's clock. */
 const MAX_PAYMENT_AGE_MS = 35 * DAY_MS;
 /**
- * Payers are recognised as ours if they are our wallets that paid within this time, ms: the counted days and two
- * further days.
+ * Payers are recognised as ours if they are our wallets that paid within this time, ms: the counted days, the days
+ * after them that are not counted, and two more.
  */
 const OWN_WALLETS_WINDOW_MS = (WINDOW_DAYS + UNCOUNTED_DAYS + 2) * DAY_MS;
 /** Most endpoints of one payee for which a reading is recorded. */
@@ -53,7 +53,7 @@ export class PayeeBuyersReader {
   /**
    * Reads the payees that are due, one after the other. A chain that does not answer is skipped until the next call.
    * @returns number of payees that were read
-   * @throws NotRecorded
+   * @throws NotConfirmed
    */
   async readDue(clock: Pick<Clock, "now">): Promise<number> {
     const downNetworks = new Set<string>();

@@ -11,7 +11,7 @@ import { probe } from "../probe/probe.ts";
 import { buildRequest, readSellerOutput } from "../probe/request.ts";
 import { stockClientName } from "../probe/stock.ts";
 import { PAID } from "../queue.ts";
-import { createDraft, NotRecorded, Recorder } from "../recorder.ts";
+import { createDraft, NotConfirmed, Recorder } from "../recorder.ts";
 import { createLostRow, createMcpPaidRow, createProbeRow, createSettlementRow } from "../rows.ts";
 import { checkSignedReceipt } from "../terms/signed.ts";
 import type { Tools } from "../tools.ts";
@@ -38,8 +38,8 @@ export interface PaidCallResult {
   /** Does the answer pass? False when nothing was paid. */
   isPassing: boolean;
   /**
-   * The payment and its state on the chain, which the reconciler (reconcile.ts) follows from then on. Absent when
-   * nothing was signed.
+   * The payment and its state on the chain, which the reconciler (reconcile.ts) follows from then on. `excused`: the
+   * result has fault `ours`. Absent when nothing was signed.
    */
   openPayment?: { payment: Payment; chain: ChainView; delivered: boolean; excused: boolean };
 }
@@ -141,9 +141,9 @@ async function recordUnpaid(
  * Makes one planned paid call: first request, signature, durable intent, payment, evaluation, settlement. If the
  * payment settled and no answer was received, it sends the proof of payment again. The intent's id is computed from the
  * call, before any request.
- * @throws NotRecorded when the log refuses a record. If that was the intent, no payment was sent. If it was a later
- * record, the intent stays open and is recorded as our own fault at the next start, since a seller is never accused
- * without records.
+ * @throws NotConfirmed when the log does not confirm a record. If that was the intent, no payment was sent. If it was a
+ * later record, the intent stays open and is recorded as our own fault at the next start, since a seller is never
+ * accused without records.
  */
 export async function makePaidCall(
   allTools: Tools,
@@ -222,7 +222,7 @@ export async function makePaidCall(
     }
     return await sendAndWatch(tools, payment, question, clock);
   } catch (error) {
-    if (error instanceof NotRecorded) throw error;
+    if (error instanceof NotConfirmed) throw error;
     return await recordLost(tools, payment, clock, error);
   } finally {
     tools.inFlight.delete(payment.eventId);
@@ -230,8 +230,8 @@ export async function makePaidCall(
 }
 
 /**
- * @throws NotRecorded when the log cannot be read. Then no payment is sent, and the intent is recorded as our own fault
- * later
+ * @throws NotConfirmed when the log cannot be read. Then no payment is sent, and the intent is recorded as our own
+ * fault later
  */
 async function isFirstIntent(
   firstIntents: NonNullable<Tools["firstIntents"]>,
@@ -240,7 +240,7 @@ async function isFirstIntent(
   try {
     return await firstIntents.isFirst(cap, eventId, intent.nonce);
   } catch (error) {
-    throw new NotRecorded([eventId], error);
+    throw new NotConfirmed([eventId], error);
   }
 }
 

@@ -20,6 +20,7 @@ export interface Payment {
   signed: SignedPayment;
   prepared: Prepared;
   expectation: Expectation;
+  /** Time for the whole exchange of the paid request, ms. */
   deadlineMs: number;
 }
 

@@ -35,6 +35,7 @@ const MAX_WAITING = 10_000;
 const MAX_PER_RUN = 500;
 
 export interface ReconcileReport {
+  /** Payments whose Transfer this run recorded for the first time. */
   settled: number;
   /** Payments without an answer that were paid back. */
   refunded: number;
@@ -190,7 +191,8 @@ export class Reconciler {
   async #recordTransfer(openPayment: OpenPayment, transfer: Settlement, clock: Clock): Promise<0 | 1> {
     const isFirstSeen = openPayment.settlement === null;
     if (isFirstSeen && openPayment.payment && this.#showings.size >= SHOWN_AT_ONCE) {
-      // The next run finds the Transfer again. Recorded now, it would wait for its proof to be sent for too long.
+      // The Transfer is left for the next run, which finds it again: if it were recorded now, its proof would be sent
+      // too late.
       this.#open.set(openPayment.intentRecord.eventId, openPayment);
       return 0;
     }
@@ -209,7 +211,8 @@ export class Reconciler {
       const showing = this.#showAgain(payment, transfer, clock);
       this.#showings.add(showing);
       void showing.finally(() => this.#showings.delete(showing));
-      // On a clock that jumps nobody waits, and showings at once would advance the time of each other.
+      // A clock that jumps advances its time at each wait, so proofs that are sent at once would advance each other's
+      // time.
       if (clock.jumps) await showing;
     }
     return isFirstSeen ? 1 : 0;

@@ -67,7 +67,7 @@ const PAIRS_PER_SEARCH = 200;
 /** Most pairs that are searched at once. */
 const MAX_PAIRS_AT_ONCE = 8;
 /**
- * After each this many searches without a refund, the pause before a payment's next search grows by one run of the
+ * After every this many searches without a refund, the pause before a payment's next search grows by one run of the
  * reconciler (about a minute): it is a minute at first, and twenty minutes after a day.
  */
 const SEARCHES_PER_PAUSE_STEP = 8;
@@ -113,7 +113,7 @@ export class Refunds {
    * Searches once for refunds of payments without an answer. A chain that does not answer is read again in the next
    * search.
    * @returns number of new refunds
-   * @throws NotRecorded when the log refuses a refund's record; the next search finds the refund again
+   * @throws NotConfirmed when the log does not confirm a refund's record; the next search finds the refund again
    */
   async search(clock: Clock, heads: ChainHeads): Promise<number> {
     const { owed, refunds } = await this.memory.readDebts();

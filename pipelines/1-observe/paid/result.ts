@@ -19,18 +19,20 @@ const END_OF_OUTCOME = {
 
 /**
  * Decides whose fault the end of an observed paid call is (verification-method.md section 1). Every signed payment is
- * a sample of correctness, so a row is left out only for one of two reasons:
- * - `ours`: a control call (a request to an address that we know to be up) failed too; or no answer was received and
- *   the chain could not be read (the seller's facilitator needs that chain); or our payment could not have been
- *   settled (payment.ts, checkOwnFault); or no money moved and our own event loop was stalled at the deadline, so the
- *   answer may have arrived unread. (If money moved, the proof is sent again, which distinguishes an honest seller
- *   from a thief.) A control input of a mapping of ours (asking.ts) is never a sample, whatever its result. That is
- *   recorded before the payment is sent. A missing answer for any other reason scores 0, even when we sent no byte
- *   (`sent: false`): the first request was answered seconds ago from that address, the control call shows that our
- *   network works, and a seller that is excused for closing its port on the second connection would never be
- *   measured.
- * - `bad_input`: the input was synthetic, no money moved, and this input never passed before. A wall (a bot check,
- *   403 or 429) has fault `blocked` and counts, since a seller that blocks a paying customer does not deliver.
+ * a sample of correctness, unless it has one of the first two faults:
+ * - `ours`: the call sent a control input of a mapping of ours (asking.ts), which is never a sample, whatever its
+ *   result (that is recorded before the payment is sent); or a control call (a request to an address that we know to be
+ *   up) failed too; or no answer was received and the chain could not be read (the seller's facilitator needs that
+ *   chain); or our payment could not have been settled (payment.ts, checkOwnFault); or no money moved and our own event
+ *   loop was stalled at the deadline, so the answer may have arrived unread. (If money moved, the proof is sent again,
+ *   which distinguishes an honest seller from a thief.)
+ * - `bad_input`: the input was synthetic, no money moved, and this input never passed before.
+ * - `blocked`: a wall (a bot check, 403 or 429). The sample counts, since a seller that blocks a paying customer does
+ *   not deliver.
+ *
+ * A missing answer for any other reason scores 0, even when we sent no byte (`sent: false`): the first request was
+ * answered seconds ago from that address, the control call shows that our own connection works, and a seller that is
+ * excused for closing its port on the second connection would never be measured.
  */
 function faultOf(
   tools: Tools,

@@ -5,7 +5,7 @@ import type { Memory } from "../../record/memory.ts";
 import { DAY_MS, rfc3339 } from "../../record/time.ts";
 import { isPassing } from "../plan/steps.ts";
 import type { Evaluation } from "../reading/checks.ts";
-import { NotRecorded } from "../recorder.ts";
+import { NotConfirmed } from "../recorder.ts";
 import { createFollowupRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { type ChainView, classifyRetry, type Payment, sendProofOnce } from "./payment.ts";
@@ -42,7 +42,7 @@ export class Retries {
  *
  * It is done only with wallets that sellers know, since it would reveal a blind wallet (one that the seller does not
  * know as ours), and only while the authorization is valid, since a seller may refuse an expired authorization.
- * @throws NotRecorded. Any other error is logged as our own, and nothing is recorded
+ * @throws NotConfirmed. Any other error is logged as our own, and nothing is recorded
  */
 export async function measureRetry(
   tools: Tools,
@@ -62,7 +62,7 @@ export async function measureRetry(
     const body: BodyOf<"paid.followup"> = { of: payment.eventId, kind: "retried", retried };
     await tools.recorder.append([createFollowupRow(cap, body, clock.now())]);
   } catch (error) {
-    if (error instanceof NotRecorded) throw error;
+    if (error instanceof NotConfirmed) throw error;
     tools.logger.warn({ err: error, intent: payment.eventId }, "a proof could not be shown once more");
   }
 }

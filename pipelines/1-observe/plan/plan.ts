@@ -116,6 +116,7 @@ export function drawCalls(
 interface Candidate {
   endpoint: ListedCap;
   payee: Payee;
+  /** The endpoint's pseudo-random bytes of the day ({@link deriveDayBytes}). */
   bytes: Buffer;
   price: bigint | null;
   priority: number;

@@ -13,7 +13,7 @@ import type { Reconciler } from "../paid/reconcile.ts";
 import { probeByMethod } from "../probe/methods.ts";
 import { recordFoundMethod } from "../probe/unplanned.ts";
 import type { HostQueue } from "../queue.ts";
-import { NotRecorded } from "../recorder.ts";
+import { NotConfirmed } from "../recorder.ts";
 import { createProbeRow } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { reservationsOf } from "./plan.ts";
@@ -166,7 +166,7 @@ export class Spans {
       });
     } catch (error) {
       const wasStopped = this.stopSignal.aborted || leaseSignal?.aborted;
-      if (!wasStopped || error instanceof NotRecorded) throw failureController.signal.reason ?? error;
+      if (!wasStopped || error instanceof NotConfirmed) throw failureController.signal.reason ?? error;
       span.report.stopped = true;
     } finally {
       this.#tally.logCounts();
@@ -281,7 +281,7 @@ export class Spans {
       }
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "made" });
     } catch (error) {
-      if (error instanceof NotRecorded || signal.aborted) throw error;
+      if (error instanceof NotConfirmed || signal.aborted) throw error;
       span.report.broken++;
       this.#tally.count("broken");
       this.tools.metrics.count("touchstone_observe_calls_total", { kind: call.kind, result: "broken" });

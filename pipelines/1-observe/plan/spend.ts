@@ -38,8 +38,8 @@ const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 /**
  * Returns the domain against whose cap the money paid to a host counts: the registrable domain. A host without one
  * counts by its name or address without the port, an IPv6 address by its first 56 bits, since a stranger gets further
- * ports and addresses in its own network for free. For loopback addresses, which only a development setting allows,
- * each port counts as a domain.
+ * ports, and further IPv6 addresses with these bits, for free. For loopback addresses, which only a development
+ * setting allows, each port counts as a domain.
  * @param host host with its port, unless that is the default port
  */
 export function capDomain(host: string): string {

@@ -13,7 +13,9 @@ const PASSES_TO_RECOVER = 3;
 
 /** The state of an endpoint's re-tests after a failure, computed from its paid rows in time order. */
 export interface RetestState {
+  /** True from a failed paid call until enough calls in a row have passed. */
   failing: boolean;
+  /** Number of calls that have passed since the last failure, while `failing`; else 0. */
   passes: number;
   /** Is there a failure that a buyer published, without a verdict yet? Until the verdict no number of passes ends it. */
   unconfirmed?: boolean | undefined;

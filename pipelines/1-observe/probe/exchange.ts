@@ -33,6 +33,7 @@ export interface ExchangeDeps {
 
 export interface ExchangeOptions {
   profile: Profile;
+  /** Time for the whole exchange, ms; default: that of the profile, for a tool {@link UNPAID_TOOL_TIMEOUT_MS}. */
   deadlineMs?: number;
   /** The signed payment and the HTTP header for it. A tool gets the payment in its call instead. */
   payment?: { header: string; value: string };
@@ -107,7 +108,10 @@ const OUTCOMES_A_STALL_MAY_CAUSE: ReadonlySet<EgressResult["outcome"]> = new Set
 export const didOurStallEndIt = ({ result, loop }: Pick<ExchangeResult, "result" | "loop">): boolean =>
   loop.atEnd && OUTCOMES_A_STALL_MAY_CAUSE.has(result.outcome);
 
-/** Result of the control calls. */
+/**
+ * Result of the control calls. `ok`: at least half of the addresses answered; `url`: the first address with that
+ * result; `at`: time, RFC 3339.
+ */
 export type ControlResult = {
   url: string;
   ok: boolean;

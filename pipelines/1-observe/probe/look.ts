@@ -70,15 +70,15 @@ export async function probeLive(
     ? findListedTargets(askedEndpoint, [sellerListing.claim])[0]!
     : createListedCap(askedEndpoint.cap, url, method ?? "GET", createBlankClaims(url, method), false);
   let answer402: Answer402 | null = null;
-  const recordingEgress = withRequestFields(tools.egress, {});
-  recordingEgress.fetch = async (request) => {
+  const capturingEgress = withRequestFields(tools.egress, {});
+  capturingEgress.fetch = async (request) => {
     const result = await tools.egress.fetch(request);
     const isTerms = request.profile === "handshake" && result.outcome === "answered" && result.status === 402;
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
   };
   const { probe: firstProbe, second: methodProbe } = await probeByMethod(
-    { ...tools, egress: recordingEgress },
+    { ...tools, egress: capturingEgress },
     endpoint,
     clock,
   );

@@ -33,6 +33,7 @@ const MAX_LIVE_MS = 10_000;
 /** The result of a probe. `body` and `mcp` are recorded; `read` is used for a payment that may follow. */
 export interface Probe {
   body: Omit<Handshake, "slot" | "planned">;
+  /** The payment terms of the 402; null if the answer was no 402. */
   read: ReadTerms | null;
   /** Only for a tool: the members that an `mcp.probe` record has besides those of a handshake. */
   mcp?: ToolExchange["recordMembers"];

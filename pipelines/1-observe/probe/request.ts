@@ -13,7 +13,10 @@ export interface Request {
   method: NonNullable<Claims["method"]>;
   headers: Record<string, string>;
   body?: Uint8Array;
-  /** sha256 of `METHOD url`, a newline and the body's bytes. It identifies the request without the payment. */
+  /**
+   * sha256 of `METHOD url` (for a tool `TOOL url name`), a newline and the body's bytes. It identifies the request
+   * without the payment.
+   */
   sha256: string;
   /** Set for a tool of an MCP server, which is called in a session. Then `body` holds only the tool's arguments. */
   tool?: ToolCall;

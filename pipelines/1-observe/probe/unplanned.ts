@@ -214,6 +214,11 @@ export interface ProbeReport {
   defects: string[];
   /** Event id of the handshake in the log. */
   record_id: string | null;
+  /**
+   * Explanation of `state` as in the handshake's record: the status or fault of the exchange, why terms could not be
+   * read, that our own event loop stalled, or that the method was our guess; for `skipped`, why. Absent if there is
+   * none.
+   */
   says?: string;
 }
 
@@ -239,7 +244,7 @@ const MAX_QUEUED_PROBES = 5_000;
  * Probes every endpoint of these claims once, without a plan and without paying: hosts in parallel, one call at a time
  * for each host. Each handshake is durable before `onProbe` is called.
  * @param onProbe called when each probe has ended
- * @throws NotRecorded when the log refuses a record; then no further endpoint is probed
+ * @throws NotConfirmed when the log does not confirm a record; then no further endpoint is probed
  */
 export async function probeClaims(
   tools: UnplannedDeps,

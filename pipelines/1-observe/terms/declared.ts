@@ -107,8 +107,8 @@ export function readBazaar(extension: unknown): Declared {
   const input = get(info, "input");
   const output = get(info, "output");
   const declaredInput = readInput(input);
-  const mcp = get(input, "type") === "mcp";
-  const place = declaredInput.inputIn ?? (mcp ? "body" : null);
+  const isMcp = get(input, "type") === "mcp";
+  const place = declaredInput.inputIn ?? (isMcp ? "body" : null);
   const extensionSchema = get(
     extension,
     "schema",

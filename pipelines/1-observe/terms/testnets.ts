@@ -1,8 +1,8 @@
 /**
  * Chain numbers of the EVM chains that viem 2.57.0 marks as test networks (`viem/chains`), without the numbers that a
  * real network has too (9, 260, 999). The numbers are copied because importing the definitions of all 740 chains would
- * make the built program 780 kB larger. `test/pipelines/1-observe/terms/testnets.test.ts` compares them with viem and prints the lines to put
- * here.
+ * make the built program 780 kB larger. `test/pipelines/1-observe/terms/testnets.test.ts` compares them with viem and
+ * prints the lines to put here.
  */
 export const EVM_TESTNETS = `
   5 16 21 31 41 51 71 83 89 97 114 133 153 157 164 202 216 261 270 272 282 296 297 300 338 365 398 420 462 475 545 595

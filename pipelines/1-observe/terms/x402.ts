@@ -177,7 +177,7 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
   };
 }
 
-/** Defects that follow from missing members, each with these members. */
+/** Defects that an entry has if all of these members are missing. */
 const ABSENCE_DEFECTS: readonly (readonly [DefectCode, readonly string[]])[] = [
   ["missing_amount", ["amount", "maxAmountRequired"]],
   ["bad_asset", ["asset"]],
@@ -199,7 +199,7 @@ export interface X402Terms {
   version: number | null;
   entries: ParsedEntry[];
   raw: FoundTerms | null;
-  /** True if the terms name their version. */
+  /** True if the terms state their version as the JSON number 1 or 2. */
   isVersionStated: boolean;
   defects: DefectCode[];
 }

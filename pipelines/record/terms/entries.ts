@@ -18,6 +18,7 @@ export interface Answer402 {
   body: Uint8Array;
 }
 
+/** x402 terms that were found in a 402: the parsed value, the text or bytes as received, and their place. */
 export interface FoundTerms {
   value: unknown;
   raw: string | Uint8Array;
@@ -87,6 +88,7 @@ function inferForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
   return from === "header" || get(first, "amount") !== undefined || isCaip2 ? 2 : 1;
 }
 
+/** Determines the version of terms. @param first their first entry */
 export function determineVersion(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
   const statedVersion = get(value, "x402Version");
   const number =

@@ -25,7 +25,7 @@ export interface Offer {
   scheme: string | null;
   /** Seconds for which a signature made now would be valid; null if the chain itself limits the validity (Solana). */
   validFor_s?: number | null | undefined;
-  /** Unix seconds until which a signature would be valid, if the demand names a time. */
+  /** Unix seconds until which a signature would be valid, if the demand names a time; NaN if that cannot be read. */
   validUntil_s?: number | null | undefined;
   /** Members that wallets may read differently. */
   unread?: readonly OfferMember[] | undefined;

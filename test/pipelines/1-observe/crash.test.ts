@@ -232,7 +232,7 @@ describe("a log that refuses", () => {
     const plan = await listAndPlan(world, honest(world.rail));
     const type = (value: Uint8Array): string => JSON.parse(Buffer.from(value).toString()).type;
     world.log.refuse = (records) => (type(records[0]!.value) === "paid.result" ? { keep: 0 } : null);
-    await expect(world.observer.observeSpan(plan, START, END)).rejects.toThrow(/did not take/);
+    await expect(world.observer.observeSpan(plan, START, END)).rejects.toThrow(/did not confirm/);
     expect(world.egress.paid()).toHaveLength(1);
     world.log.refuse = null;
     expect(await world.restart().recover()).toEqual({ lost: 1 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { createEgress } from "../../../infra/egress/create.ts";
 import type { Egress } from "../../../infra/egress/egress.ts";
 import type { Call } from "../../../pipelines/1-observe/call.ts";
-import { NotRecorded, type Observer } from "../../../pipelines/1-observe/observer.ts";
+import { NotConfirmed, type Observer } from "../../../pipelines/1-observe/observer.ts";
 import { isPassing } from "../../../pipelines/1-observe/plan/steps.ts";
 import type { DayPlan } from "../../../pipelines/record/plan.ts";
 import { END, listAndPlan, START } from "./day.ts";
@@ -265,7 +265,7 @@ describe("a full disk", () => {
     const world = fakeWorld();
     const plan = await listAndPlan(world, honest(world.rail));
     world.log.refuse = holds(type) as typeof world.log.refuse;
-    await expect(world.observer.observeSpan(only(plan, call), START, END)).rejects.toThrow(NotRecorded);
+    await expect(world.observer.observeSpan(only(plan, call), START, END)).rejects.toThrow(NotConfirmed);
     world.log.refuse = null;
     return world;
   }

@@ -179,7 +179,7 @@ describe("a real log that is full", () => {
       const listed = (await twin.memory.listed()).filter((one) => one.url.startsWith(world.origin));
       world.memory.listed = async () => listed;
       const plan = firstPaidOnly(planDay({ day: DAY, salt, listed, caps: CAPS, now: START }));
-      await expect(world.observer.observeSpan(plan, START, END)).rejects.toThrow(/the log did not take 1 record/);
+      await expect(world.observer.observeSpan(plan, START, END)).rejects.toThrow(/the log did not confirm 1 record/);
       expect(payments).toBe(0);
       expect(world.rail.signed).toHaveLength(1);
     } finally {

@@ -275,7 +275,7 @@ describe("intake", () => {
     const { intake: take, egress, clock, log } = intake();
     egress.sellers.set(SELLER, () => answer(200, wellKnown(item())));
     log.refuse = () => ({ keep: 0 });
-    await expect(take.readSeller(SELLER, clock)).rejects.toThrow(/did not take 1 record/);
+    await expect(take.readSeller(SELLER, clock)).rejects.toThrow(/did not confirm 1 record/);
     log.refuse = null;
     expect((await take.readSeller(SELLER, clock)).appended).toBe(1);
   });

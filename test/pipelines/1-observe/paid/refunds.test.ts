@@ -76,7 +76,7 @@ test("a log that refuses the refund loses nothing either", async () => {
   back(world, "0xback", 10_000n);
   const next = world.restart();
   world.log.refuse = () => ({ keep: 0 });
-  await expect(next.awaitSettlements()).rejects.toThrow("did not take");
+  await expect(next.awaitSettlements()).rejects.toThrow("did not confirm");
   world.log.refuse = null;
   expect(await refundsFound(next)).toBe(1);
 });
