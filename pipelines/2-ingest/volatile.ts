@@ -380,8 +380,8 @@ const FEW_PAYEES = 3;
 
 /**
  * Reads the endpoints that changed since the last grading, or all endpoints: the content of their listing leaves, and
- * the ids of those that no source names now or that are not on the market. The cost grows with the number of endpoints that changed. Run it in the
- * transaction that empties the table `dirty`, the list of changed endpoints.
+ * the ids of those that no source names now or that are not on the market. The cost grows with the number of endpoints
+ * that changed. Run it in the transaction that empties the table `dirty`, the list of changed endpoints.
  */
 export async function listingFacts(
   tx: Statements,
