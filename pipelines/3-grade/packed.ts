@@ -2,7 +2,9 @@ import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
 import { isCounted, readSample } from "./sample.ts";
 
 /**
- * Bits in which sql/grade/chunk (packed) encodes the facts of a row. The higher bits of the number are the row's time.
+ * Bits in which sql/grade/chunk (packed) encodes the facts of a row. `kind`, `honest` and `schema` have two bits each.
+ * The last four members are the values of one field of three bits, which is 0 without a fault; `fault` means any other
+ * fault. The higher bits of the number are the row's time.
  */
 export const PACKED = {
   kind: 1,
