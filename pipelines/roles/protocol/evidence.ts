@@ -48,6 +48,9 @@ export interface OwnEvidenceParts extends PartitionObjectParts<Part> {
   logger: Logger;
 }
 
+/**
+ * A text that is equal for two objects exactly if they have the same `until` and the same days, with the same closings.
+ */
 const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 

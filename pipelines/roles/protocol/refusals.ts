@@ -65,6 +65,7 @@ export class Refusals {
   #newestReadRun = -1;
   /** Times at which refusals were read within the last hour, ms. */
   #recentRefusals: number[] = [];
+  /** When everything is to be graded again, unix ms; null if no refusal waits for that. */
   #gradeAllAt: number | null = null;
 
   constructor(private readonly store: Store) {}

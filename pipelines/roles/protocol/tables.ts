@@ -27,6 +27,10 @@ const LiveTableObject = z.object({
   /** Keys of the files, oldest first. If several files have a row of an endpoint, the row in the last file counts. */
   keys: z.array(z.string()),
 });
+/**
+ * The private object `owners/history/<partition>`, in which a partition's owner names the current files of the charts.
+ * `files`: {number of the bucket: key of its file}.
+ */
 const HistoryTableObject = z.object({
   v: z.literal(1),
   log: z.string(),
