@@ -159,6 +159,7 @@ export type CommitmentDraft = Draft & { kind: "commitment" };
 interface CommitmentRow {
   cap: string;
   sha256: string;
+  /** When the commitment was observed; its hour is published. */
   t: Date;
 }
 

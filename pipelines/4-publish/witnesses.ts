@@ -238,6 +238,7 @@ const waitForAbort = (signal: AbortSignal): Promise<void> =>
 
 interface Answer {
   status: number;
+  /** Header `content-type`; empty if there is none. */
   type: string;
   bytes: Buffer;
 }

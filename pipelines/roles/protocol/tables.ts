@@ -18,7 +18,8 @@ import { PartitionObjects } from "./partition-objects.ts";
 
 /**
  * The private object `owners/volatile/<partition>`, in which a partition's owner names the current files of its
- * volatile table (one row for each endpoint, with the facts that change more often than its card).
+ * volatile table (one row for each endpoint, with the facts that change more often than its card). `log`: id of the
+ * event log; `positions`: {topic: next offset}, below which the table has the facts of all records.
  */
 const LiveTableObject = z.object({
   v: z.literal(2),
