@@ -33,6 +33,7 @@ export interface Batch {
   first: number;
   next: number;
   lastEventId: string;
+  /** Number of valid records. */
   rows: number;
   rejected: RejectedLines;
   /** Path of a local file with the rows as lines (day-segments.ts). The caller removes the file. */
@@ -100,8 +101,8 @@ export const parseRejected = (bytes: Uint8Array): Rejected[] =>
 const MAX_RECORDS_PER_READ = 1_000;
 const MAX_BYTES_PER_READ = 8 * 1024 * 1024;
 /**
- * Number of records after which this loop gives other work a turn of the event loop. Commits and loads that run at
- * the same time need a turn for each SQL statement, and DuckDB is idle until they get it. Reading records that are
+ * Number of records after which {@link takeBatch} gives other work a turn of the event loop. Commits and loads that run
+ * at the same time need a turn for each SQL statement, and DuckDB is idle until they get it. Reading records that are
  * already in memory does not give them one.
  */
 const RECORDS_PER_TURN = 100;
@@ -118,17 +119,17 @@ export async function takeBatch(
   { from, end }: { from: number; end: number },
   path: string,
 ): Promise<Batch | null> {
-  let [next, rows, bytes, lastEventId] = [from, 0, 0, ""];
+  let [next, recordCount, bytes, lastEventId] = [from, 0, 0, ""];
   let maker: BatchMaker | null = null;
   try {
-    while (rows < BATCH_ROWS && bytes < BATCH_BYTES && next < end) {
+    while (recordCount < BATCH_ROWS && bytes < BATCH_BYTES && next < end) {
       const limits = {
-        maxRecords: Math.min(MAX_RECORDS_PER_READ, BATCH_ROWS - rows, end - next),
+        maxRecords: Math.min(MAX_RECORDS_PER_READ, BATCH_ROWS - recordCount, end - next),
         maxBytes: Math.min(MAX_BYTES_PER_READ, BATCH_BYTES - bytes),
       };
       const readRecords = await log.read(topic, partition, next, limits).catch((error: unknown) => {
         // The records that were read are committed, and the next batch begins where the log cannot be read.
-        if (rows > 0) return [];
+        if (recordCount > 0) return [];
         throw error;
       });
       const records = readRecords.filter(({ offset }) => offset < end);
@@ -139,7 +140,7 @@ export async function takeBatch(
         await setImmediate();
       }
       const last = records.at(-1)!;
-      [next, rows, lastEventId] = [last.offset + 1, rows + records.length, last.eventId];
+      [next, recordCount, lastEventId] = [last.offset + 1, recordCount + records.length, last.eventId];
       for (const { value } of records) bytes += value.byteLength;
     }
     return maker && { first: from, next, lastEventId, ...maker.close() };

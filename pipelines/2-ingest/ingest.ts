@@ -82,6 +82,7 @@ class Ingester {
   /**
    * Commits and loads all records that the log held when the pass began. If there are none, it only asks the log for
    * the bounds of each partition. If it throws, the next pass completes the work that was left unfinished.
+   * @returns `rows`: number of loaded records that the lake did not have before
    * @throws NotOurLog, RecordsLost (see `acceptGap`), DamagedChain, and what log, store and lake throw
    */
   pass(): Promise<{ positions: Positions; rows: number }> {
@@ -171,7 +172,7 @@ class Ingester {
 
   /**
    * Accepts that records are lost: where the log of a partition begins after the end of its commit chain, writes the
-   * missing range of offsets into the chain as a gap. Returns the gaps.
+   * missing range of offsets, `first` to before `next`, into the chain as a gap. Returns the gaps.
    */
   acceptGap(): Promise<{ topic: string; partition: number; first: number; next: number }[]> {
     return this.#runAlone(async () => {

@@ -69,8 +69,9 @@ export interface LoadParts {
 }
 
 /**
- * Number of full batches in a full group. The facts about an endpoint are updated once for each group, so a row costs
- * less in a larger group, and less if the batches of a group are of one partition, where they have the same endpoints.
+ * Number of full batches in a full group (segments that are loaded in one transaction). The facts about an endpoint are
+ * updated once for each group, so a row costs less in a larger group, and less if the batches of a group are of one
+ * partition, where they have the same endpoints.
  * A still larger group would be loaded later, and less of its loading would run while batches are read.
  */
 export const GROUP_BATCHES = 3;
@@ -103,7 +104,7 @@ export class SegmentLoader {
   ) {}
 
   /**
-   * Adds a segment. Its file is removed once the segment is loaded, or by {@link discard}.
+   * Adds a segment. Its file is removed once the load of its group has ended, also in failure, or by {@link discard}.
    * @throws the error with which loading an earlier group failed
    */
   async add(segment: Loadable): Promise<void> {
@@ -187,7 +188,7 @@ async function selectNew(statements: Staging, segments: readonly Loadable[]): Pr
   return segments.filter(({ file }) => !loadedFiles.has(file));
 }
 
-/** Parses segments into the temporary table `stage` of a connection. */
+/** Reads the files of segments into the temporary table `stage` of a connection. */
 const parseSegments = (statements: Staging, segments: readonly Loadable[]): Promise<void> =>
   statements.run(sql("staging/stage:parsed"), { paths: JSON.stringify(segments.map(({ path }) => path)) });
 
@@ -262,7 +263,7 @@ async function foldSegments(
 /**
  * Fetches the record ids of archived days, so that a second copy of an archived record is recognised. The ids are read
  * from the segments that were loaded. That is slow and rare: it is needed for a record that arrives months late, and
- * almost never when a log is loaded in its order. Ids of other days are deleted.
+ * almost never when a log is loaded in its order. Ids of days that are not among `nearDays` are deleted.
  * @throws DamagedChain, and what lake and store throw
  */
 async function fetchArchivedIds({ lake, privateStore, log }: LoadParts, nearDays: readonly NearDay[]): Promise<void> {
@@ -352,6 +353,7 @@ export async function evictPartitions(lake: Lake, held: readonly number[], parti
   );
   const evicted = knownPartitions.map(({ part }) => part).filter((part) => !held.includes(part));
   if (evicted.length === 0) return;
+  // A bucket's number has 6 bits, the first of which are the number of its partition.
   const shift = 6 - Math.log2(partitions);
   await lake.transaction(async (tx) => {
     await tx.run(sql("staging/evict:parts"), { evicted: JSON.stringify(evicted), shift });

@@ -103,18 +103,22 @@ export function createMemory(lake: Lake): Memory {
   };
 }
 
+/** A row of queries/listings (listed). {@link ListedCap} says what most members hold. */
 interface ListedRow {
   cap: string;
   url: string;
   method: string;
   tool: string | null;
+  /** JSON of {@link Claims}. */
   claims: string;
   seller_listing: string | null;
-  /** JSON array of event ids. */
+  /** JSON array of the event ids of all current listings of the endpoint. */
   standing: string;
   first_seen: Date | null;
   paid_blocks: number;
+  /** Did a paid call of ours that counts ever fail, or is a failure that a buyer published `unconfirmed`? */
   failed: boolean;
+  /** Number of our calls that passed since the newest failure; 0 while one is `unconfirmed`. */
   passes: number;
   unconfirmed: boolean;
   price_micro: bigint | null;
@@ -133,13 +137,16 @@ interface IntentRow {
   event_id: string;
   cap: string;
   observed_at: Date;
+  /** JSON of the body of the record `paid.intent`. */
   body: string;
 }
 interface AwaitedRow extends IntentRow {
+  /** JSON of the body of the record `settlement`; null if the Transfer was not seen. */
   settlement: string | null;
 }
 interface PayeeRow extends Omit<PaidPayee, "payTo" | "lastReadAt"> {
   pay_to: string;
+  /** When the payee's other buyers were last read from the chain. */
   read: Date | null;
 }
 interface SpentRow {

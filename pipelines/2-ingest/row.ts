@@ -5,11 +5,12 @@ import { type Envelope, readEnvelope } from "../record/envelope.ts";
 import type { Row } from "./day-segments.ts";
 import { isValid, matchBulkRecord } from "./validate.ts";
 
-/** A record that the current version refuses. It is kept with its bytes until `redrive` reads it again. */
+/** A record that the current version refuses. It is kept with its bytes, so that `redrive` can read it again. */
 export interface Rejected {
   topic: string;
   partition: number;
   offset: number;
+  /** Why the record is refused, in words. */
   reason: string;
   event_id: string;
   key: string;
@@ -157,8 +158,8 @@ function extraOf(envelope: Envelope): string | undefined {
 /** The result of scanning the text of a JSON object. */
 interface ScanResult {
   /**
-   * Exact text of the last top-level member with this name, which is the one that JSON.parse returns; undefined if
-   * there is none.
+   * Exact text of the value of the last top-level member with the name that {@link scanMember} was asked for, which is
+   * the value that JSON.parse returns; undefined if there is none.
    */
   text: string | undefined;
   /** Deepest nesting, 1 for a flat object. */
@@ -178,12 +179,12 @@ interface ScanResult {
 const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},:]|[^\s"[\]{},:]+/g;
 const ODD_NUMBER = /^-?\d[^eE]*[eE]|^[^"]{300}/;
 
-/** Entry of all objects below MAX_DEPTH levels. A record that has one is refused. */
+/** The entry in `open` that all objects and arrays deeper than MAX_DEPTH share. A record that has one is refused. */
 const DEEPER = new Set<string>();
 
 /**
- * Finds the top-level member `name` of a text that JSON.parse accepted. It returns the member's text unchanged, since
- * the record keeps the bytes that were received.
+ * Finds the top-level member `name` of a text that JSON.parse accepted. It returns the text of the member's value
+ * unchanged, since the record keeps the bytes that were received.
  */
 export function scanMember(text: string, name: string): ScanResult {
   let memberText: string | undefined;
@@ -191,11 +192,12 @@ export function scanMember(text: string, name: string): ScanResult {
   let isOdd = text.includes("\\");
   /** Names of the members so far of each open object, the outermost first; an open array has an entry too. */
   const open: Set<string>[] = [];
-  let [deepest, start, key, previous] = [0, -1, "", ""];
+  /** `start`: where the value of the top-level member `topLevelName` begins; -1 outside of one. */
+  let [deepest, start, topLevelName, previous] = [0, -1, "", ""];
   for (const { 0: token, index } of text.matchAll(TOKEN)) {
     isOdd ||= ODD_NUMBER.test(token);
     if (open.length === 1 && start >= 0 && (token === "," || token === "}")) {
-      if (key === name) memberText = text.slice(start, index).trim();
+      if (topLevelName === name) memberText = text.slice(start, index).trim();
       start = -1;
     }
     if (token === "{" || token === "[")
@@ -204,7 +206,7 @@ export function scanMember(text: string, name: string): ScanResult {
     else if (token === ":" && open.length <= MAX_DEPTH) {
       const names = open.at(-1)!;
       const memberName = previous.includes("\\") ? (JSON.parse(previous) as string) : previous.slice(1, -1);
-      if (open.length === 1) [key, start] = [memberName, index + 1];
+      if (open.length === 1) [topLevelName, start] = [memberName, index + 1];
       else if (names.has(memberName)) repeated ??= memberName;
       names.add(memberName);
     }

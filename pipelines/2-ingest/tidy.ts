@@ -87,13 +87,13 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
  * that have written the file and not committed it yet.
  */
 const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
-/** Most by which the clocks of the machines that write commits may differ, ms. */
+/** Most by which the clocks of the machines that write commits may differ, ms. Commits that much older are read too. */
 const CLOCK_MARGIN_MS = 86_400_000;
 const PAGE_SIZE = 1_000;
 
 /**
  * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their
- * writer died, or lost a race). If there is a file that is not live, it reads the commits of the last week.
+ * writer died, or lost a race). If there is a file that is not live, it reads the commits of the last eight days.
  * @returns number of deleted files
  */
 export async function collectGarbage(store: Store, chain: Chain, now: Date): Promise<number> {

@@ -223,9 +223,9 @@ const PATTERNS: Readonly<Record<string, (schema: Schema) => string | null>> = {
 };
 
 /**
- * Makes a regular expression for the RFC 8785 texts of values that the schema accepts, without escapes, characters
- * beyond ASCII and unknown members; null if the schema has something that is not translated. Matching takes linear
- * time: each part of a text is matched by one part of the expression.
+ * Makes a regular expression for RFC 8785 texts of values that the schema accepts; null if the schema has something
+ * that is not translated. Texts with escapes, characters beyond ASCII or unknown members do not match. Matching takes
+ * linear time: each part of a text is matched by one part of the expression.
  */
 export function textPattern(schema: Schema): string | null {
   const { type, anyOf } = schema;

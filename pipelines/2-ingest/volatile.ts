@@ -32,10 +32,15 @@ interface StoredOffer {
 
 type AskedColumn = "price" | "asset" | "unit" | "asked_pay_to" | "networks" | "pay_tos" | "pay_tos_before";
 
+/**
+ * A row of queries/volatile. The defects are JSON arrays: of the current listing, of the newest 402 (terms), and of its
+ * differences from the seller's own listing; `listing_t` and `terms_t` are the times of listing and 402, Unix ms.
+ */
 interface Row
   extends Omit<VolatileRow, "asked_for_payment" | "card_leaf" | "defects" | "corrected" | "request" | AskedColumn> {
   asked: number;
   offers: StoredOffer[];
+  /** The payTos that the endpoint's 402s named, the last seen first. */
   paid_to: string[];
   listing_defects: string | null;
   listing_t: number | null;
@@ -186,9 +191,9 @@ const isDollar = ({ network, asset, payable }: StoredOffer): boolean =>
 
 /**
  * Returns what the newest 402 asks for, even if our wallets cannot pay it.
- * @param paidTo payTos of all 402s, the last seen first
+ * @param allPayTos payTos of all 402s, the last seen first
  */
-function askedTermsOf(offers: readonly StoredOffer[], paidTo: readonly string[]): Pick<VolatileRow, AskedColumn> {
+function askedTermsOf(offers: readonly StoredOffer[], allPayTos: readonly string[]): Pick<VolatileRow, AskedColumn> {
   const readableOffer = offers.find(({ asset, price }) => asset !== null && price !== null);
   const offerWithAsset = readableOffer ?? offers.find(({ asset }) => asset !== null);
   const payTos = distinct(
@@ -196,7 +201,7 @@ function askedTermsOf(offers: readonly StoredOffer[], paidTo: readonly string[])
     addressKey,
   );
   const currentKeys = new Set(payTos.map(addressKey));
-  const earlierPayTos = paidTo.filter((address) => !currentKeys.has(addressKey(address)));
+  const earlierPayTos = allPayTos.filter((address) => !currentKeys.has(addressKey(address)));
   return {
     price: readableOffer?.price ?? null,
     asset: offerWithAsset?.asset ?? null,
@@ -344,12 +349,15 @@ export interface ListingFact {
   offers: ListedOffer[];
 }
 
+/** A row of queries/listings (facts). Its defects are JSON arrays, as in {@link Row}. */
 interface FactRow {
   cap: string;
   url: string;
   method: string;
   tool: string | null;
+  /** Is the endpoint on the market, and does a source name it now? */
   listed: boolean;
+  /** Is the current listing the seller's own? */
   own: boolean;
   class: string | null;
   description: string | null;
@@ -372,8 +380,8 @@ const FEW_PAYEES = 3;
 
 /**
  * Reads the endpoints that changed since the last grading, or all endpoints: the content of their listing leaves, and
- * the ids of those that no source names now. The cost grows with the number of endpoints that changed. Run it in the
- * transaction that empties the table `dirty`, the list of changed endpoints.
+ * the ids of those that no source names now or that are not on the market. The cost grows with the number of endpoints
+ * that changed. Run it in the transaction that empties the table `dirty`, the list of changed endpoints.
  */
 export async function listingFacts(
   tx: Statements,

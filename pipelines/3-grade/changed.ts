@@ -15,8 +15,9 @@ export interface CardFacts {
   raw_band: Band;
   headline: boolean;
   /**
-   * Caps that limit the letter, as a run names them. A leaf does not have them; if one side of a comparison is from a
-   * leaf, leave them out on both sides.
+   * The rules that limit the letter (`Caps` in letter.ts), as a run names them: {rule: best letter that it allows, from
+   * 0 (A) to 4 (F)}. A leaf does not have them; if one side of a comparison is from a leaf, leave them out on both
+   * sides.
    */
   caps?: Readonly<Record<string, number>>;
 }

@@ -18,8 +18,9 @@ export interface Figure {
   w: number;
   s: number;
   deff: number;
-  /** Does a reproduced call of a buyer lie below the bound of our own calls? */
+  /** Does a call that a buyer published, and that counts, lie below the bound of our own calls? */
   isAnyCallBelow: boolean;
+  /** How the figure was computed, such as `lines4/1;a=0.05;block=6h;W=43;deff=1`. */
   method: string;
 }
 

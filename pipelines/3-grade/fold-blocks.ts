@@ -40,6 +40,7 @@ export class BlockSums {
     this.#sums.fill(0);
   }
 
+  /** Adds a row to its block. @param block index in the window @param bits the row's bits of {@link FACTS} */
   add(block: number, bits: number): void {
     const at = block * SUMS_PER_BLOCK;
     const sums = this.#sums;

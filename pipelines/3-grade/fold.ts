@@ -61,7 +61,7 @@ export class Fold {
   readonly #theftBefore: number;
   readonly #blocks: BlockSums;
 
-  /** @param now the run's moment: all rows are earlier */
+  /** @param now time of the grading run: all rows are earlier */
   constructor(now: Date) {
     this.#windowStartMs = windowStart(now).getTime();
     this.#theftBefore = now.getTime() - CHANGE_DELAYS_MS.pendingTheft - this.#windowStartMs;

@@ -31,7 +31,7 @@ const SLICE_ENDPOINTS = 256;
 /** Number of endpoints that are graded before other work gets a turn of the event loop: a few milliseconds of work. */
 const LINES_PER_TURN = 32;
 
-/** The run's window as parameters of sql/grade: rows from the window's start to before the run's moment, unix ms. */
+/** The run's window as parameters of sql/grade: rows from the window's start to before the run's time, unix ms. */
 const toWindow = (now: Date): Window => ({ window_start: windowStart(now).getTime(), now: now.getTime() });
 
 /** A row of `grade_endpoints` (sql/grade/chunk). */
@@ -66,7 +66,7 @@ const completeSums = (row: EndpointRow, folded: FoldedSums): Sums =>
   });
 
 interface BatchOptions {
-  /** The run's moment: only earlier rows are read. */
+  /** Time of the run: only earlier rows are read. */
   now: Date;
   /** About how many rows the database writes as text at once, to be hashed into digests (default 900,000). */
   batchRows?: number;

@@ -32,6 +32,7 @@ export type CapName = (typeof CAP_NAMES)[number];
 /** The best letter that each cap allows, as a number from 0 (A) to 4 (F). */
 export type Caps = Record<CapName, number>;
 
+/** {letter: least value that the letter needs}. */
 type Gates = Partial<Record<string, number>>;
 const NO_CAP = 0;
 const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
@@ -162,6 +163,7 @@ export interface Grade {
   /** Is the upper bound of correctness already so low that the letter is F before there are enough calls? */
   isEarlyF: boolean;
   caps: Caps;
+  /** The figures that the card shows, by component. */
   shownFigures: Record<keyof typeof params.weights, Figure | null>;
 }
 

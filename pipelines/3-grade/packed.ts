@@ -2,7 +2,9 @@ import type { DuckDBDataChunk, DuckDBVector } from "@duckdb/node-api";
 import { isCounted, readSample } from "./sample.ts";
 
 /**
- * Bits in which sql/grade/chunk (packed) encodes the facts of a row. The higher bits of the number are the row's time.
+ * Bits in which sql/grade/chunk (packed) encodes the facts of a row. `kind`, `honest` and `schema` have two bits each.
+ * The last four members are the values of one field of three bits, which is 0 without a fault; `fault` means any other
+ * fault. The higher bits of the number are the row's time.
  */
 export const PACKED = {
   kind: 1,
@@ -23,7 +25,12 @@ export const PACKED = {
  * start of the window, so the number stays far below 2^53 and is exact.
  */
 export const PACKED_SCALE = 1 << 14;
-/** The facts of a row that grading uses, one bit for each fact. */
+/**
+ * The facts of a row that grading uses, one bit for each fact. `own`: it counts and is not a buyer's call. `wall`: a
+ * probe got a bot check, 403 or 429. `fits` and `misfits`: the answer was held against a schema; `honest` and
+ * `dishonest`: the terms were compared with the listing; neither bit is set where that was not done. `timed`: its
+ * latency counts.
+ */
 export const FACTS = {
   counted: 1,
   own: 1 << 1,

@@ -16,8 +16,8 @@ export const BLOCK_MS = params.block_seconds * SECOND_MS;
 
 const [dark, stalePaid, unratedPaid, unseen, pending, freshTheft] = params.publish.due;
 /**
- * Delays after which a card changes even without a new observation, ms; `dark`, for example, counts from the last
- * good answer to a probe.
+ * Delays after which a card changes even without a new observation, ms. Each counts from the time that its rule names
+ * first; `dark`, for example, from the last good answer to a probe (`live_last`).
  */
 export const CHANGE_DELAYS_MS = {
   dark: parseRule(dark, /^live_last \+ (\d+) h$/) * HOUR_MS,
@@ -35,9 +35,9 @@ export const CHANGE_DELAYS_MS = {
 export const REPEATED_PROOF_WINDOW_MS = params.samples.proof_shown_again_within_s * SECOND_MS;
 /** One block in this many may be excused for a wall (a bot check, 403 or 429). */
 export const BLOCKS_PER_EXCUSED_WALL = parseRule(params.samples.wall_excused_blocks, /^floor\(m\/(\d+)\)$/);
-/** Least weight at which the OUTCOME_VERIFIED card is the headline card. */
+/** Least weight of the outcome checks, in blocks, at which the OUTCOME_VERIFIED card is the headline card. */
 export const HEADLINE_OUTCOME_WEIGHT = parseRule(params.headline_tier.OUTCOME_VERIFIED, /^W >= (\d+)$/);
-/** Level at which the CUSUM test denies a letter. */
+/** Sum at which the CUSUM test (letter.ts) denies a letter. */
 export const CUSUM_LIMIT = Math.log(parseRule(params.cusum.h, /^ln (\d+)$/));
 
 /** The percentile that the latency component measures (`latency_p95` in the interface). */

@@ -9,19 +9,29 @@ export interface Sample {
   t: Date;
   /** 0: an exchange without payment; 1: our signed payment was sent; 2: a call that a buyer published. */
   kind: number;
+  /** Address of the buyer who published the call (kind 2); else null. */
   payer: string | null;
+  /** Weight of the call in its block, fixed before the call; null counts as 1. */
   w: number | null;
+  /** Why the row may not count: one of FAULTS (record/vocabulary.ts); null if nothing speaks against it. */
   fault: string | null;
   live: boolean | null;
+  /**
+   * Did the terms of the 402 agree with the seller's own listing, and the settlement with those terms? null if neither
+   * could be compared.
+   */
   honest: boolean | null;
   settled: boolean | null;
   delivered: boolean | null;
   refunded: boolean | null;
+  /** Results of the delivery check and of the outcome check, from 0 to 1; null without a check. */
   delivery: number | null;
   outcome: number | null;
   schema_ok: boolean | null;
   latency_ms: number | null;
+  /** In dollars. */
   price: number | null;
+  /** Kind of input that we sent, such as `example`, `synthetic` or `known_answer`; null for other rows. */
   input: string | null;
   response_sha256: string | null;
   pay_to: string | null;
@@ -54,8 +64,9 @@ export function inputsDigest(rows: readonly Sample[]): string {
 const isBlocked = (row: Sample): boolean => row.fault === "blocked";
 
 /**
- * Does a row count as a sample (verification-method.md section 1)? These do not: rows with a fault of our own, calls
- * with a synthetic input where no payment settled, and published calls that no call of ours reproduced.
+ * Does a row count as a sample (verification-method.md section 1)? These do not: rows with a fault of our own, calls of
+ * ours whose synthetic input may be at fault and whose payment did not settle, and failures that buyers published and
+ * that no call of ours reproduced.
  */
 export const isCounted = (row: Sample): boolean =>
   row.fault === null || (row.kind < 2 && (isBlocked(row) || (row.fault === "bad_input" && row.settled === true)));

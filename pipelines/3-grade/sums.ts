@@ -50,12 +50,13 @@ export interface Sums {
    */
   course: number[];
   /**
-   * Payments of ours that settled, got no answer and were not paid back: number of blocks and of calls, sum of prices,
-   * time of the newest.
+   * Payments of ours that settled, got no answer, were not paid back and are old enough to count as theft: number of
+   * blocks and of calls, sum of prices in dollars, time of the newest. null if there are none.
    */
   theft: { blocks: number; calls: number; sum: number; last: number } | null;
   /** Time of the first payment that would be a theft but is not old enough to count as one; null if there is none. */
   pendingFirst: number | null;
+  /** Number of payments of ours that settled, got no answer and were paid back. */
   refunds: number;
   /**
    * Number of payments that we sent, and of those: how many settled, were answered with bytes, and had a declared
@@ -65,6 +66,10 @@ export interface Sums {
   settled: number;
   served: number;
   examples: number;
+  /**
+   * Times of the first and the newest row, of the first and the newest row with a payment of ours, and of the newest
+   * good answer; null if there is no such row.
+   */
   seenFirst: number | null;
   seenLast: number | null;
   paidFirst: number | null;
@@ -72,7 +77,7 @@ export interface Sums {
   liveLast: number | null;
   /** Did the newest answer that was compared with the seller's own listing agree with it? null if none was compared. */
   honestNow: boolean | null;
-  /** Newest price that a 402 asked, and highest price of a payment that settled. */
+  /** Newest price that a 402 asked, and highest price of a payment that settled, in dollars; null if there is none. */
   priceNow: number | null;
   priceTested: number | null;
   /** Is there a wall (bot check, 403, 429) that was not excused? */

@@ -12,6 +12,7 @@ import type { Sums } from "./sums.ts";
  * section 8). It is published in the card's leaf; every answer copies it from there.
  */
 
+/** A share or an amount in millionths. */
 const micros = (x: number): number => Math.round(x * 10 ** params.rounding.decimals);
 const percent = (tenths: number): string => `${(tenths / 10).toFixed(1)} %`;
 /** A lower bound as text, such as "92.8 %", rounded down. */
@@ -166,6 +167,7 @@ function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string)
   const letter = BANDS.indexOf(grade.rawBand);
   const bindingCaps = CAP_ORDER.filter((name) => grade.caps[name] === letter);
   const isBinding = (name: CapName): boolean => bindingCaps.includes(name);
+  // Caps that are not named, since another cause says the same. The composite is named only if no other cap binds.
   const isRepeated: Partial<Record<CapName, boolean>> = {
     by_correctness: grade.isEarlyF,
     by_delivery: isBinding("by_correctness"),

@@ -22,7 +22,9 @@ import { publishCheckpoint } from "./tree-head.ts";
  * one extension of the log) stores these members beside the new root.
  */
 export interface TakenRun {
+  /** Number of the run. */
   run: number;
+  /** Id of the event log that the run has read. */
   log: string;
   positions: Generation["positions"];
 }
@@ -37,6 +39,7 @@ export interface PublishedState {
 }
 export interface Plan {
   groups: readonly Group[];
+  /** The run that is recorded as taken together with these groups. */
   taken?: TakenRun;
 }
 /**

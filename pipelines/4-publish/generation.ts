@@ -18,6 +18,7 @@ const Positions = z.record(z.string(), z.record(z.string(), z.int()));
 export const Generation = z.strictObject({
   v: z.literal(1),
   n: z.int().min(0),
+  /** The log's tree before and after this extension. */
   old: TreeHead,
   new: TreeHead,
   /** Key of the private object that holds the new leaves and nothing else. */

@@ -21,7 +21,7 @@ const ENDPOINTS_PER_TURN = 1_024;
 /** Index lines that are formatted in one go, in a few milliseconds, before other work of the process gets its turn. */
 const LINES_PER_TURN = 256;
 
-/** Entry of a shard in the signed list of the index. */
+/** Entry of a shard in the signed list of the index; `sha256` and `bytes` are of the uncompressed lines. */
 interface NamedShard {
   sha256: string;
   lines: number;

@@ -37,7 +37,7 @@ export interface PublisherSigners {
 /**
  * Returns the newest of our cards keys that this keys document declares valid at `at`, since readers verify a signature
  * under the newest keys document before it, at the time of the signed object. After a rotation that is the old key for
- * a run that waited since before. Before the first document it is the key in use.
+ * a run that was made before it. Before the first document it is the key in use.
  * @returns null when the document declares none of our keys valid then
  */
 export function cardSignerAt(

@@ -34,8 +34,8 @@ export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonl
 ];
 
 /**
- * Identifies what a draft is about: of several drafts with an equal text only the last is published. null: the draft
- * replaces no other.
+ * Returns a text that identifies what a draft is about: of several drafts with one such text only the last is
+ * published. null: the draft replaces no other.
  */
 function subjectOf(draft: Draft): string | null {
   switch (draft.kind) {
@@ -159,6 +159,7 @@ export type CommitmentDraft = Draft & { kind: "commitment" };
 interface CommitmentRow {
   cap: string;
   sha256: string;
+  /** When the commitment was observed; its hour is published. */
   t: Date;
 }
 

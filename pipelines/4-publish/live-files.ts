@@ -15,14 +15,15 @@ interface LiveFile {
 const MAX_EXTRA_FILES = 16;
 /** How many of the smallest files are joined at a time. */
 const FILES_JOINED_AT_ONCE = 8;
-/** Up to this number of replaced rows in its files, a table's files are not rewritten. */
-const MIN_ROWS_TO_SEARCH = 4_096;
+/** Up to this number of replaced rows in its files, a table's files are not rewritten, however small the table is. */
+const TOLERATED_REPLACED_ROWS = 4_096;
 
 /**
  * Records which rows of a table are in which of its files, in the order of writing. A table has one row for each
  * endpoint, and the row in the newest file counts. A file is dropped when newer files hold all of its rows. Some old
- * rows are written again with each new file, so that a reader has to read at most one and a half times the rows, in a
- * bounded number of files. This class does no I/O.
+ * rows are written again with each new file, so that a reader has to read about one and a half times the rows at most,
+ * in a bounded number of files; of a small table it may read {@link TOLERATED_REPLACED_ROWS} more. This class does no
+ * I/O.
  */
 export class LiveFiles {
   readonly #newestFileByCap = new Map<string, LiveFile>();
@@ -69,7 +70,7 @@ export class LiveFiles {
     if (this.#files.length > MAX_EXTRA_FILES + fullFiles) {
       return this.#liveRowsOf([...this.#files].sort((a, b) => a.liveRows - b.liveRows).slice(0, FILES_JOINED_AT_ONCE));
     }
-    if (this.#rowsInFiles - this.rows <= Math.max(MIN_ROWS_TO_SEARCH, this.rows / 2)) return [];
+    if (this.#rowsInFiles - this.rows <= Math.max(TOLERATED_REPLACED_ROWS, this.rows / 2)) return [];
     return this.#liveRowsOf([...this.#files].sort((a, b) => a.liveRows / a.caps.length - b.liveRows / b.caps.length));
   }
 

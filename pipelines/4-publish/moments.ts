@@ -11,7 +11,7 @@ export class MomentIndex {
     return this.#momentByName.size;
   }
 
-  /** Sets the time from which the name is due, in place of an earlier time; null: the name is never due. */
+  /** Sets the time from which the name is due, in place of the one that was set before; null: it is never due. */
   set(name: string, moment: string | null): void {
     const oldMoment = this.#momentByName.get(name);
     if (oldMoment !== undefined) this.#remove(name, oldMoment);
@@ -20,8 +20,8 @@ export class MomentIndex {
       return;
     }
     this.#momentByName.set(name, moment);
-    const set = this.#namesByBucket.get(bucketOf(moment));
-    if (set) set.add(name);
+    const names = this.#namesByBucket.get(bucketOf(moment));
+    if (names) names.add(name);
     else this.#namesByBucket.set(bucketOf(moment), new Set([name]));
   }
 
@@ -37,9 +37,9 @@ export class MomentIndex {
 
   #remove(name: string, moment: string): void {
     const bucket = bucketOf(moment);
-    const set = this.#namesByBucket.get(bucket);
-    set?.delete(name);
-    if (set?.size === 0) this.#namesByBucket.delete(bucket);
+    const names = this.#namesByBucket.get(bucket);
+    names?.delete(name);
+    if (names?.size === 0) this.#namesByBucket.delete(bucket);
   }
 }
 

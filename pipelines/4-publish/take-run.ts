@@ -12,21 +12,25 @@ import { type Run, type RunDrafts, readRun } from "./runs.ts";
 import { type CorrectionDraft, type TakeResult, takeLines } from "./take-lines.ts";
 
 export interface RunResult {
+  /** Number of the run. */
   n: number;
   /**
-   * False when the run had read less than a run that was taken (published), read another event log, is of a later time
-   * than the publisher's, or cannot be read. Nothing of it is published then, and its cards are lost, so its grader has
-   * to grade everything again.
+   * False when the run was refused (for the reasons that `#refusalOf` lists) or cannot be read. Nothing of it is
+   * published then, and its cards are lost, so its grader has to grade everything again. Also false in a report of
+   * refused lines ({@link OnRefused}), whatever is published of the other lines.
    */
   taken: boolean;
+  /** Why the run or some of its lines were refused, in words; null in the result of a taken run. */
   reason: string | null;
   /** Number of cards that were signed and published. */
   cards: number;
+  /** Number of leaves that were published. */
   leaves: number;
   /** Number of lines that are not newer than the published cards of their endpoint. */
   stale: number;
 }
 
+/** Called with each refused run, and with each refusal of some lines of a run. */
 export type OnRefused = (result: RunResult) => Promise<unknown>;
 
 export interface RunTakerOptions {
@@ -51,7 +55,7 @@ const SLICE_LINES = 1_000;
 
 /** Publishes runs (each the result of one grading) in the order of their numbers, and remembers the next number. */
 export class RunTaker {
-  /** Newest run that this process took. The newest generation may name a newer run that another publisher took. */
+  /** Newest run that this process took; null before the first. The newest generation may name another publisher's. */
   #newestTaken: TakenRun | null = null;
   /** Number of the next run to read, also after refused and unreadable runs. */
   #nextRun = 0;

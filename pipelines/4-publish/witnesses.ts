@@ -48,7 +48,11 @@ class BelowQuorum extends Failure {
 
 const COSIGNED_GAUGE = "touchstone_witness_cosigned_seconds";
 
-/** How one submission ended. */
+/**
+ * How one submission ended. late: no answer in time. down: no connection, or status 429 or 5xx. refused: another
+ * status. ahead: the witness cosigned a larger tree. garbage: an invalid answer. failed: any other error, as of our own
+ * store.
+ */
 type SubmissionResult = "cosigned" | "late" | "down" | "refused" | "ahead" | "garbage" | "failed";
 
 /** A submission to a witness ended without a cosignature. */
@@ -234,6 +238,7 @@ const waitForAbort = (signal: AbortSignal): Promise<void> =>
 
 interface Answer {
   status: number;
+  /** Header `content-type`; empty if there is none. */
   type: string;
   bytes: Buffer;
 }

@@ -78,6 +78,8 @@ export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTim
 /**
  * Finds the days to close now. All closed days with new records are closed again in this one call, since each later
  * close declares that all records below its positions were read.
+ * @returns `days`: days to close again, then new days; `more`: further new days are left for a later call; `ends`: log
+ * positions up to which the lake is loaded; `until`: the first UTC day that may not be closed yet
  */
 export async function dueDays({ lake, publisher, partitions }: FileParts, unclosedFrom: string) {
   const { evidence } = await publisher.current();
@@ -132,12 +134,12 @@ export async function createClose(
   const { size, evidence, relatedParties } = await parts.publisher.current();
   if (countCloses(evidence, day) !== close) return null;
   const drafts: EvidenceDraft[] = [...buckets];
-  const names = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([name]) => name);
-  const reportMissing = (name: string) =>
-    parts.logger.error({ day, kin: name }, "no leaf and no run has a table of related parties: cards cannot be proven");
-  const knownTables = relatedParties.tables(names);
-  for (const name of names) if (!knownTables.has(name)) await loadKeptTable(parts.privateStore, name, knownTables);
-  const tables = tableLines(knownTables, names, reportMissing);
+  const hashes = [...(evidence.relatedParties.get(day) ?? [])].sort(([, a], [, b]) => a - b).map(([hash]) => hash);
+  const reportMissing = (hash: string) =>
+    parts.logger.error({ day, kin: hash }, "no leaf and no run has a table of related parties: cards cannot be proven");
+  const knownTables = relatedParties.tables(hashes);
+  for (const hash of hashes) if (!knownTables.has(hash)) await loadKeptTable(parts.privateStore, hash, knownTables);
+  const tables = tableLines(knownTables, hashes, reportMissing);
   if (tables.length > 0) {
     const file = newFile();
     await addLines(file, tables);
@@ -248,17 +250,17 @@ async function loadKeptTable(
 /**
  * Makes the lines of the file with a day's tables: one line for each table that a card of the day names, as changes
  * since the table of the line before. The first line changes an empty table.
- * @param names hashes of the tables, in the order of the first card that names each
+ * @param hashes those of the tables, in the order of the first card that names each
  * @param reportMissing called with each hash whose table is not known
  */
 function tableLines(
   tables: ReadonlyMap<string, readonly NonDeliveringSeller[]>,
-  names: readonly string[],
+  hashes: readonly string[],
   reportMissing: (sha256: string) => void,
 ): RelatedPartiesLine[] {
   const lines: RelatedPartiesLine[] = [];
   let previousTable: readonly NonDeliveringSeller[] = [];
-  for (const tableHash of names) {
+  for (const tableHash of hashes) {
     const table = tables.get(tableHash);
     if (!table) {
       reportMissing(tableHash);

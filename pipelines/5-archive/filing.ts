@@ -37,10 +37,11 @@ export interface FilingParts {
   onStep?: (step: ArchiveStep, subject: ArchiveSubject | null, day: string | null) => void | Promise<void>;
 }
 
-/** Subject and day of a new archive file, and the file that it replaces, if any. */
+/** What a new archive file contains: the rows of one subject and UTC day below `positions`. */
 export interface FileDescription {
   subject: ArchiveSubject;
   day: string;
+  /** Id of the archive file that it replaces, and why it does; null if it replaces none. */
   supersedes: string | null;
   reason: string | null;
   positions: ArchiveDraft["positions"];

@@ -5,8 +5,9 @@ import { plannedSlot } from "../record/ids.ts";
 import { BLOCK_MS, blockStart, DAY_MS, rfc3339 } from "../record/time.ts";
 import { type PaidFact, type PaidState, paidState } from "./paid-state.ts";
 
-/** One record of the event log, with the id of the sample or capability that it is about (`subjectId`). */
+/** One record of the event log. */
 export interface Fact extends PaidFact {
+  /** Id of the sample that the record is about; of a correction without a record id, the id of the capability. */
   subjectId: string;
   cap: string;
   topic: string;

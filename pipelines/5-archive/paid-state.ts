@@ -126,7 +126,7 @@ export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: rea
   const settled = settlement?.final ?? false;
   const isDeliveredAtOnce = resultBody?.delivered ?? false;
   const isDeliveredLater = !isDeliveredAtOnce && (shownAgain?.body.delivered ?? false);
-  // The answer began and was cut off, and no later one arrived: that scores 0, and it is not nothing.
+  // The answer began and was cut off, and no later one arrived. It scores 0, but counts as delivered, not as a theft.
   const isPartial = !isDeliveredAtOnce && !isDeliveredLater && hasBegun(resultBody);
   const countedAnswer = isDeliveredLater && shownAgain ? shownAgain.body : resultBody;
   const times = (

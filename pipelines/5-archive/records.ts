@@ -14,16 +14,21 @@ const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations
 /** Records after which the loop yields to other work of the process; they take a few milliseconds. */
 const FACTS_PER_TURN = 32;
 
+/** A row of evidence/records (of_day). */
 interface RecordRow {
   bucket: number;
+  /** Id of the sample, or of the capability whose corrections these are, that the record is about. */
   about: string;
   event_id: string;
   type: string;
   cap: string;
   topic: string;
   log_offset: number;
+  /** Unix ms. */
   t: number;
+  /** JSON. */
   body: string;
+  /** Does the record belong to the evidence file that is being made? */
   member: boolean;
 }
 

@@ -126,11 +126,16 @@ export class Notifier {
    * insertion.
    */
   readonly #queues = new Map<string, SendingQueue>();
+  /**
+   * Attempts by registrable domain, and by platform under the name `all of <platform>`. `startTimes`: those of the last
+   * minute, ms of the monotonic clock; `running` is counted for domains only.
+   */
   readonly #domainAttempts = new Map<string, { running: number; startTimes: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
   readonly #stop = new AbortController();
   readonly #running = new Set<Promise<void>>();
   #snapshot: Snapshot | null = null;
+  /** Leaves below this position were scanned for all queues that had room. */
   #scannedTo = 0;
 
   constructor(private readonly parts: NotifierParts) {
@@ -238,7 +243,7 @@ export class Notifier {
     }
   }
 
-  /** Start times of the attempts to a domain in the last minute, and how many attempts are running. */
+  /** Returns the entry of `#domainAttempts` with this name, without start times of more than a minute ago. */
   #recentAttempts(name: string): { running: number; startTimes: number[] } {
     const oneMinuteAgo = this.parts.clock.monotonic() - MINUTE_MS;
     const domain = this.#domainAttempts.get(name) ?? { running: 0, startTimes: [] };

@@ -27,8 +27,8 @@ export interface WatchedCap {
    */
   standing: Standing | null;
   /**
-   * A correction of this endpoint in a leaf from this position on was published after that card; before the first
-   * notice, after the watcher was created.
+   * Position of a leaf: a correction of this endpoint in this leaf or a later one was published after that card (before
+   * the first notice: after the watcher was created).
    */
   correctedFrom: number;
 }
@@ -38,10 +38,13 @@ export const isDelivered = (attempt: Attempt): attempt is BodyOf<"watcher.delive
 
 /** The failed attempts since the last delivered notice. All of them were for one notice, the first of the queue. */
 export interface FailureStreak {
+  /** Position of the leaf of that notice. */
   leaf: number;
+  /** When the first of these attempts failed, and when the next is due, RFC 3339. */
   since: string;
   attempts: number;
   retryAt: string;
+  /** How the last attempt failed, in words. */
   says: string;
 }
 
@@ -54,7 +57,7 @@ export interface Watcher {
    */
   readonly domain: string;
   readonly platform: string;
-  /** Opaque name of the network of the client that created the watcher; null in old records. */
+  /** Opaque name of the IP network of the client that created the watcher; null in old records. */
   readonly by: string | null;
   /** When the last notice was accepted, or when the watcher was created if none was. */
   usedAt: string;
@@ -92,8 +95,8 @@ const STOP_REASONS = {
 const UNUSED_MS = 90 * DAY_MS;
 
 /**
- * The parties between which the room for watchers is shared: the network that created the watcher, and its receiver's
- * platform.
+ * The parties between which the room for watchers is shared: the IP network whose client created the watcher, and the
+ * receiver's platform.
  */
 const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder => ({
   client: by ?? undefined,
@@ -108,7 +111,9 @@ const holderOf = ({ by, platform }: Pick<Watcher, "by" | "platform">): Holder =>
 export class WatcherTable implements StoredFold {
   readonly form = "watchers.4";
   readonly #watchers = new Map<string, Watcher>();
+  /** Number of active watchers by registrable domain, and by platform under the name `all of <platform>`. */
   readonly #activeByDomain = new Map<string, number>();
+  /** Ids of the ended watchers that are kept, in the order in which they ended. */
   readonly #ended = new Set<string>();
 
   get(id: string): Watcher | undefined {

@@ -23,7 +23,7 @@ export interface PublishedCard {
 
 const texts = new TextPacker();
 
-/** The headline, of which the index shows more: its text is kept packed, and not that of any other card. */
+/** The headline card. The index shows its text, so the text is kept, packed; that of other cards is not kept. */
 export class HeadlineCard implements PublishedCard {
   readonly headline = true;
   private readonly packed: string;

@@ -12,6 +12,7 @@ export type ListingFacts = Pick<
  * passed.
  */
 export interface RawLetter {
+  /** Log position of the leaf, and its UTC day. */
   leaf: number;
   day: string;
   band: Band;
@@ -20,10 +21,12 @@ export interface RawLetter {
    * may affect the letter.
    */
   windowStart: string;
+  /** Time of the run that computed the letter, RFC 3339. */
   computedAt: string;
 }
 
 export interface PublishedCorrection {
+  /** Log position of its leaf. */
   leaf: number;
   kind: CorrectionLeaf["kind"];
   /** Offset of the correction's record in the topic `corrections`; null in older leaves, which do not name it. */

@@ -31,7 +31,10 @@ export type Equivocation = z.infer<typeof Equivocation>;
 
 const noteText = (note: Uint8Array): string => Buffer.from(note).toString("utf8");
 
-/** Makes the file from two notes, the smaller tree first, and the nodes of `prefixProof` if the sizes differ. */
+/**
+ * Makes the file from two notes, the smaller tree first.
+ * @param nodes as `prefixProof` (infra/tree/proof.ts) returns them; none if the sizes are equal
+ */
 export const makeEquivocation = (
   origin: string,
   keys: readonly NoteKey[],

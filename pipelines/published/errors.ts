@@ -37,6 +37,7 @@ export class Stale extends Failure {
 /** A hash, signature or position in the tree, or in an object that a leaf names, is wrong. */
 export class Unproven extends Failure {
   constructor(
+    /** Key of the object, or name of the member or leaf, that is wrong. */
     readonly key: string,
     readonly expected: string,
     readonly got: string,

@@ -61,6 +61,7 @@ const MIN_PROGRESS_BYTES = 64 * 1024;
 class RetryableError extends Error {
   constructor(
     reason: string,
+    /** Pause that the server requested, ms; 0 if it requested none. */
     readonly afterMs = 0,
   ) {
     super(reason);
@@ -300,7 +301,8 @@ export class StoreSource implements Source {
  * findRecordFolder}).
  * @param settings returns the credentials of a bucket (stores.public_key_id and so on); called only for a bucket
  * @param patience retries and time limits for an http(s) address
- * @throws Failure `usage` when it is none of them, StoreUnfit for a bucket without credentials
+ * @throws Failure `unreadable` when there is no such folder and the name is no address either; Failure `usage` for a
+ * malformed address or bucket, or a bucket without `settings`; StoreUnfit for a bucket without credentials
  */
 export async function openSource(
   name: string,

@@ -15,8 +15,8 @@ import { CHECKPOINT } from "./objects.ts";
  */
 
 /**
- * A leaf (entry of the log) and its position. `bytes` is what the tree's hash covers, `leaf` their JSON, of any known
- * or unknown kind.
+ * A leaf (entry of the log) and its position. `bytes` is what the tree's hash covers, `leaf` the value parsed from
+ * them, of any known or unknown kind.
  */
 export interface ReadLeaf {
   index: number;

@@ -299,7 +299,10 @@ const GOLDEN_COPY: Form = {
   ],
 };
 
-/** A file of level 2: the name of its rows, and the temporary table into which they are read. */
+/**
+ * A file of level 2. `many`: name of its rows, as the queries of register/parents have it at the end of their names;
+ * `table`: its rows are read into the temporary table `<table>_read`.
+ */
 interface Level2File {
   many: string;
   table: string;
@@ -418,9 +421,9 @@ async function toReadableFile(
   workDir: string,
   progress: (says: string) => void,
 ): Promise<string> {
-  const form = await detectFormat(path);
-  const targetFile = join(workDir, `${name}.csv${form === "gz" || form === "zst" ? `.${form}` : ""}`);
-  if (form !== "zip") {
+  const format = await detectFormat(path);
+  const targetFile = join(workDir, `${name}.csv${format === "gz" || format === "zst" ? `.${format}` : ""}`);
+  if (format !== "zip") {
     await symlink(resolve(path), targetFile);
     return targetFile;
   }

@@ -17,7 +17,9 @@ export class NoRegister extends Failure {
 
 /** Facts of the files from which a register was made. */
 export interface RegisterFacts {
+  /** Version of the register file (REGISTER_FORM). */
   form: number;
+  /** File name of the golden copy, GLEIF's file of all companies with a LEI. */
   source: string;
   imported_at: string;
   rows_read: number;
@@ -29,6 +31,7 @@ export interface RegisterFacts {
    */
   relations: number | null;
   exceptions: number | null;
+  /** Newest time at which GLEIF updated one of the companies, RFC 3339; null if no row has a time. */
   newest_update: string | null;
 }
 
@@ -41,6 +44,7 @@ export interface RegisterSettings {
   clock: Clock;
   /** Shortest pause between two checks whether the register's file was replaced, ms. */
   lookEvery_ms?: number;
+  /** Most memory of the engine (default `512MB`). */
   memoryLimit?: string;
 }
 

@@ -24,13 +24,17 @@ export type Reason = (typeof REASONS)[number];
 
 /** A company of the register, as GLEIF published it; null: not given there. */
 export interface Company {
+  /** Number of the row in our register file: companies are numbered from 1 in the order of their LEIs. */
   number: number;
   lei: string;
+  /** Legal name, and other names. */
   name: string;
   names: string[];
   jurisdiction: string | null;
+  /** Legal form: GLEIF's code, and the form as written. */
   form_code: string | null;
   form_text: string | null;
+  /** GLEIF's code of the business register, and the company's number in it. */
   authority: string | null;
   register_number: string | null;
   /** Lines of the street address, as written; empty: none is given. */
@@ -65,6 +69,7 @@ export interface Company {
   ultimate_reasons: string[] | null;
   /** Status of the LEI, such as ISSUED. */
   registration: string | null;
+  /** When GLEIF updated the record, RFC 3339. */
   updated: string | null;
   domains: string[];
 }
@@ -112,6 +117,7 @@ export function gramsOf(word: string): string[] {
   return [...new Set(letters.slice(2).map((_, i) => letters.slice(i, i + 3).join("")))];
 }
 
+/** A name of the company with this number; `key` is the name as the macro `plain_name` normalises it. */
 interface NameRow {
   number: number;
   key: string;
@@ -138,14 +144,16 @@ class FoundCompanies {
   }
 }
 
-const strongestReason = (reasons: ReadonlySet<Reason>): number => REASONS.findIndex((reason) => reasons.has(reason));
+/** Place of the strongest reason in {@link REASONS}. */
+const rankOfStrongest = (reasons: ReadonlySet<Reason>): number => REASONS.findIndex((reason) => reasons.has(reason));
 
-/** The words of a question that are searched for, each once. */
+/** The words of a question that are searched for, each once, the longest first. */
 const wordsOf = (key: string): string[] =>
   [...new Set(key.split(" "))].sort((a, b) => b.length - a.length).slice(0, MAX_WORDS);
 
 interface WordRow {
   id: number;
+  /** Number of names that contain the word. */
   names: number;
 }
 
@@ -156,7 +164,7 @@ async function readNames(register: Statements, rows: readonly { name: number }[]
   return register.all<NameRow>(withLiteralList(sql("register/search:names"), ids));
 }
 
-/** Names with up to three of the question's words, the rarest ones; none if the register lacks any of its words. */
+/** Names that contain the three rarest of these words, or all if there are fewer; none if the register lacks a word. */
 async function findNamesWithAllWords(
   register: Statements,
   words: readonly string[],
@@ -213,10 +221,10 @@ async function findSimilarNames(
   }
   groups.sort((x, y) => x.names - y.names);
   const candidates: (typeof groups)[number]["near"] = [];
-  let names = 0;
+  let nameCount = 0;
   for (const group of groups) {
-    names += group.names;
-    if (candidates.length > 0 && names > MAX_CANDIDATE_NAMES) break;
+    nameCount += group.names;
+    if (candidates.length > 0 && nameCount > MAX_CANDIDATE_NAMES) break;
     candidates.push(...group.near);
   }
   if (candidates.length === 0) return [];
@@ -312,7 +320,7 @@ async function rankCompanies(register: Statements, found: FoundCompanies, folded
   for (const { number, exact_name: exact } of rankingRows) if (exact) found.add(number, "exact_name", 1);
   const matchOf = (number: number) => found.byNumber.get(number)!;
   const order = (x: RankingRow, y: RankingRow): number =>
-    strongestReason(matchOf(x.number).reasons) - strongestReason(matchOf(y.number).reasons) ||
+    rankOfStrongest(matchOf(x.number).reasons) - rankOfStrongest(matchOf(y.number).reasons) ||
     matchOf(y.number).score - matchOf(x.number).score ||
     Number(y.active) - Number(x.active) ||
     Number(y.issued) - Number(x.issued) ||

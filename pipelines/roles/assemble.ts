@@ -86,6 +86,7 @@ async function observerConfig(
  * Opens all roles of the pipeline over one set of parts and recovers them: loads everything that the log holds into
  * the lake (the database of the log's rows), and records the calls whose end an earlier process did not see as failed
  * through our own fault.
+ * @param onAck called with the event ids of every append of the observer that the log confirmed
  * @param ownership this observer's share of the hosts, if several observers share them; closed by `close`
  */
 export async function assemble(

@@ -112,7 +112,7 @@ export async function findSourceProblems({
 }
 
 /**
- * Reads the local addresses from which the observer connects.
+ * Reads the local addresses from which the observer connects: `declared` for known calls, `stock` for blind calls.
  * @throws ConfigError for the faults that {@link findSourceProblems} finds
  */
 async function readCheckedSources(config: Config): Promise<Sources> {

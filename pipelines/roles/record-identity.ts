@@ -176,7 +176,7 @@ export async function checkRecord({ privateStore, publicStore, ring, origin }: R
   }
 }
 
-/** Returns what a private store determines about its log: the id, and whether a new log may be created. */
+/** Returns what a private store determines about its log: the id, and whether a new log may be created (`mayMake`). */
 export const knownLogOf = ({ log, generation }: PrivateIdentity): KnownLog => ({
   id: log,
   mayMake: log === null && generation === null,

@@ -41,6 +41,6 @@ DELETE FROM event WHERE part = $part::USMALLINT AND type = $type AND on_day(obse
 -- Records which manifests (descriptions of archive files) were applied to one partition, that is, whose rows were
 -- removed.
 -- grain: one manifest
--- reads: $ids (JSON array of manifests); $type, $day, $part, $next, $removed
+-- reads: $ids (JSON array of ids of manifests); $type, $day, $part, $next, $removed
 -- writes: archived
 INSERT OR IGNORE INTO archived SELECT text, $type, $day::DATE, $part, $next, $removed FROM texts_of($ids);

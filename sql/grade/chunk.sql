@@ -49,7 +49,7 @@ FROM grade_chunk d LEFT JOIN site USING (cap) LEFT JOIN grade_payees USING (ep) 
 -- name: packed
 -- The rows of the chunk as plain numbers, for the arithmetic of pipelines/3-grade/fold.ts. `facts` is the time since
 -- the start of the window in ms, times $scale, plus the row's flags at the bits that packed.ts defines. In the flags,
--- honest and schema_ok are 2 if unknown; a missing number is $none.
+-- honest and schema_ok are 2 if unknown. A missing latency, price or outcome is $none.
 -- grain: one observation
 -- reads: grade_rows; $window_start, $now (unix ms), $scale, $none, a bit for each flag
 -- writes: nothing

@@ -14,9 +14,9 @@ CREATE OR REPLACE TEMP TABLE due_caps AS SELECT text AS cap FROM texts_of($caps)
 
 -- name: chunks
 -- Divides the due endpoints into chunks of about $chunk_rows rows, counts the rows of each endpoint in the window, and
--- finds the endpoints that took money and delivered nothing, with the address that got the newest of it: what their
--- newest 402 asks may be another address, or none. This is the only fact about one endpoint that the grading of others
--- uses.
+-- finds the endpoints that took money and delivered nothing, each with the address that received the newest such
+-- payment, since its newest 402 may name another address, or none. This is the only fact about one endpoint that the
+-- grading of others uses.
 -- grain: grade_withdrawn one row that a correction withdrew; grade_due one endpoint, ep counts it within its chunk from 0;
 --   thefts one endpoint that took money and whose theft lies in the window
 -- reads: due_caps(cap), every_sample, withdrawn, site; $window_start, $now, $theft_before (unix ms), $chunk_rows, $block_ms

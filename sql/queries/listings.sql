@@ -2,8 +2,9 @@
 -- The endpoints that are listed now, with the facts from which the planner decides about their calls.
 -- The newest record of a (source, source id) decides: a listing assigns it to a capability, a delisting removes it.
 -- A listing made from the endpoint's own 402 (source '402') lists it only if its seller never did, because nothing ever
--- delists such a row. What a third party names and drops changes nothing, since anybody could then take an endpoint off
--- the market. Beside another source's listing such a row counts when the listing that speaks is chosen.
+-- delists such a row. A third party that lists and delists the endpoint does not change that; otherwise anybody could
+-- take an endpoint off the market. Where another source lists the endpoint too, the row of source '402' takes part in
+-- the choice of its current listing (speaking_listing).
 -- grain: one listed capability
 -- reads: listing, endpoint, seen, samples, withdrawn, class_mapped, class_asked, paid_result; $block_ms (of the method)
 -- writes: nothing
@@ -83,8 +84,8 @@ SEMI JOIN (FROM listing WHERE seller_controlled) USING (cap);
 
 -- name: facts
 -- The contents of the listing leaves (entries of the public log) of endpoints that have new records; of all endpoints
--- if $every is true. `listed` decides in the same way which listing is current. A third party's listing alone does not
--- put an endpoint on the market (is_in_market).
+-- if $every is true. The current listing is chosen as in the query `listed` above. A third party's listing alone does
+-- not put an endpoint on the market (is_in_market).
 -- grain: one capability with a known url; `listed` is false where no source names it now, or it is not on the market
 -- reads: $every, dirty, endpoint, listing, seen, quoted, payee, class_mapped
 -- writes: nothing

@@ -22,8 +22,8 @@ ORDER BY CASE topic WHEN 'listings' THEN 0 WHEN 'asks' THEN 2 ELSE 1 END, cap
 
 -- name: added
 -- Stores new endpoints, for which the caller has computed host, domain and platform, and marks them as touched, so
--- that `site` gets their domain. An endpoint that only an ask names is not in the record yet, and its records may be
--- in another lake, so it is not marked.
+-- that `site` gets their domain. An endpoint that only an ask names may not be in the record yet, and its records may
+-- be in another lake, so it is marked only if `site` has it already.
 -- grain: one capability
 -- reads: $endpoints (JSON array; topic = the one that named the endpoint), site
 -- writes: endpoint, temp endpoint_new, temp touched

@@ -1,7 +1,7 @@
 -- name: parts
 -- Lists the partitions that another process owns now, and their buckets (groups of endpoints), whose rows this lake
 -- must delete. Deletes these rows in the tables that have neither `part` nor `cap`.
--- grain: evicted = one partition; evicted_bucket = one bucket of one
+-- grain: evicted = one partition; evicted_bucket = one bucket of an evicted partition
 -- reads: $evicted (JSON array of partitions), $shift (6 - log2 of the log's partitions)
 -- writes: temp evicted, temp evicted_bucket
 -- The first bits of a bucket's number are the number of its partition (records.md).

@@ -1,8 +1,9 @@
 -- Which rows were moved from the lake to the archive, by their positions in the log, and the ids by which a copy of an
 -- archived row is recognised.
--- grain: archived = one manifest applied to one partition, removed = rows that it and the other manifests of its group removed
---   from this lake (null: the partition was loaded after the rows had been archived); filed (a view) = one (type, UTC day,
---   partition): its rows at offsets below `next` are in archive files; left_id = one archived record of a day in left_day
+-- grain: archived = one manifest applied to one partition, removed = rows that it and the other manifests of its type, day
+--   and positions removed from this lake (null: the partition was loaded after the rows had been archived);
+--   filed (a view) = one (type, UTC day, partition): its rows at offsets below `next` are in archive files;
+--   left_id = one archived record of a day in left_day
 -- reads: nothing
 -- writes: archived, filed, left_id, left_day
 CREATE TABLE IF NOT EXISTS archived (

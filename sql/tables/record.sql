@@ -27,6 +27,9 @@ CREATE TABLE IF NOT EXISTS event (
   block INTEGER USING COMPRESSION bitpacking, fault VARCHAR, live BOOLEAN, honest BOOLEAN, latency_ms DOUBLE,
   price_micro BIGINT USING COMPRESSION bitpacking, pay_to VARCHAR, asked_micro BIGINT USING COMPRESSION bitpacking);
 
+-- Paid calls, from intent (written before the payment is sent) to follow-ups. slot_block = number of the span of six
+-- hours for which the call was planned; w = its weight; leg_honest = the 402 of its first request agreed with the
+-- seller's listing; watched = our process saw how the call ended; as_quoted = the Transfer matched the quoted terms.
 CREATE TABLE IF NOT EXISTS paid_intent (
   event_id VARCHAR, cap VARCHAR, t TIMESTAMP, slot_block INTEGER, w DOUBLE, input VARCHAR, url VARCHAR, price_micro BIGINT,
   pay_to VARCHAR, valid_before BIGINT, leg_honest BOOLEAN, asked_micro BIGINT);

@@ -23,8 +23,8 @@ import { type PartitionObjectParts, PartitionObjects } from "./partition-objects
 /**
  * The private object `owners/evidence/<partition>`, in which a partition's owner lists its evidence files (all
  * samples of a day) that are in the public store and that no leaf (entry of the public log) names yet. All files were
- * made from the records up to `positions`, since the leaves of a day's closing state that everything before its
- * positions was read.
+ * made from the records of the event log `log` (its id) below `positions` ({topic: next offset}), since the leaves of a
+ * day's closing state that everything before its positions was read.
  */
 const Part = z.object({
   v: z.literal(1),
@@ -48,6 +48,9 @@ export interface OwnEvidenceParts extends PartitionObjectParts<Part> {
   logger: Logger;
 }
 
+/**
+ * A text that is equal for two objects exactly if they have the same `until` and the same days, with the same closings.
+ */
 const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 

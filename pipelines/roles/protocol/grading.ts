@@ -10,13 +10,13 @@ import { rfc3339 } from "../../record/time.ts";
 import type { Positions } from "../../record/volatile.ts";
 
 /**
- * Result of grading a lake (a database of the log's rows) in one transaction. An endpoint is dirty if records about
- * it were loaded since its last grading, and due if its card changes by time alone. `facts`: what new records state
- * about listings.
+ * Result of grading a lake (a database of the log's rows) in one transaction. An endpoint is dirty if records about it
+ * were loaded since its last grading, and due if its card changes by time alone. `facts`: the listings of the dirty
+ * endpoints, or of all endpoints if all were graded; `positions`: the log positions up to which the lake was loaded.
  */
 export interface GradeResult {
   facts: { listed: ListingFact[]; unlisted: string[] };
-  /** The cards of the graded endpoints; null if no endpoint was dirty or due. */
+  /** The cards of the graded endpoints, except those that change nothing; null if no endpoint was dirty or due. */
   run: GradedLines | null;
   /** Endpoints of this lake that took money without an answer, ascending. */
   nonDelivering: readonly NonDeliveringSeller[];
@@ -32,6 +32,7 @@ export interface GradedLines extends GradeSummary {
 }
 
 export interface GradeLakeOptions {
+  /** Returns whether a line of the run with this time (RFC 3339) would change nothing that is published. */
   changesNothing: (at: string, line: Pick<RunLine, "cap" | "cards">) => boolean;
   /** Called with every line, also with those that are left out since they change nothing. */
   onLine: (line: Pick<RunLine, "cap" | "due_at">) => void;

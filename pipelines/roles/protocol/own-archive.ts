@@ -38,7 +38,9 @@ interface WaitingRows {
 }
 
 interface WaitingState {
+  /** Log positions up to which the lake is loaded. */
   ends: Positions;
+  /** UTC day before which rows may be archived. */
   until: string;
   waiting: readonly WaitingRows[];
 }
@@ -48,7 +50,7 @@ interface WaitingState {
  * lake the rows that are in a published archive file. For each partition, writes the number of the other rows that
  * are old enough, their segments (files of log records) and the log positions up to which it has read, into a private
  * object from which the publisher makes the archive files. May be called again at any time, also after a failure.
- * @throws PartitionsRevoked, Outrun, Failure `record` and what lake and stores throw; no row is lost then
+ * @throws PartitionsRevoked, OvertakenByOwner, Failure `record` and what lake and stores throw; no row is lost then
  */
 export async function makeOwnArchive(
   parts: OwnArchiveParts,

@@ -264,7 +264,7 @@ export class Owner {
   /**
    * Writes the volatile tables of this owner's partitions, which the publisher then names.
    * @returns number of partitions whose table changed
-   * @throws PartitionsRevoked, Outrun
+   * @throws PartitionsRevoked, OvertakenByOwner
    */
   async writeVolatile(): Promise<number> {
     const { held, refuseRevoked } = await this.#loadPartitions();

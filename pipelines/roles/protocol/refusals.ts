@@ -5,6 +5,7 @@ import type { Store } from "../../../infra/store/store.ts";
 /**
  * The private object `refused/<20-digit n>`: the reason why the publisher did not publish run n. A run
  * (`runs/<20-digit n>`) is the result of one grading by an owner (a process that ingests and grades some partitions).
+ * `log`: id of the event log; `run`: n; `reason`: in words; `at`: time of the refusal, RFC 3339.
  */
 const Refusal = z.object({
   v: z.literal(1),
@@ -65,6 +66,7 @@ export class Refusals {
   #newestReadRun = -1;
   /** Times at which refusals were read within the last hour, ms. */
   #recentRefusals: number[] = [];
+  /** When everything is to be graded again, unix ms; null if no refusal waits for that. */
   #gradeAllAt: number | null = null;
 
   constructor(private readonly store: Store) {}

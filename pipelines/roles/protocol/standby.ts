@@ -37,6 +37,7 @@ export interface StandbyParts {
  */
 export class Standby {
   isActive = false;
+  /** The checkpoint that was seen last, and since when, ms of the monotonic clock; etag null: there is none yet. */
   #lastCheckpoint: { etag: string | null; since: number } | null = null;
   /** Number of the newest generation that this publisher has seen while it was active. */
   #newestGeneration = -1;

@@ -18,7 +18,8 @@ import { PartitionObjects } from "./partition-objects.ts";
 
 /**
  * The private object `owners/volatile/<partition>`, in which a partition's owner names the current files of its
- * volatile table (one row for each endpoint, with the facts that change more often than its card).
+ * volatile table (one row for each endpoint, with the facts that change more often than its card). `log`: id of the
+ * event log; `positions`: {topic: next offset}, below which the table has the facts of all records.
  */
 const LiveTableObject = z.object({
   v: z.literal(2),
@@ -27,6 +28,10 @@ const LiveTableObject = z.object({
   /** Keys of the files, oldest first. If several files have a row of an endpoint, the row in the last file counts. */
   keys: z.array(z.string()),
 });
+/**
+ * The private object `owners/history/<partition>`, in which a partition's owner names the current files of the charts.
+ * `files`: {number of the bucket: key of its file}.
+ */
 const HistoryTableObject = z.object({
   v: z.literal(1),
   log: z.string(),
