@@ -21,9 +21,9 @@ const TOLERATED_REPLACED_ROWS = 4_096;
 /**
  * Records which rows of a table are in which of its files, in the order of writing. A table has one row for each
  * endpoint, and the row in the newest file counts. A file is dropped when newer files hold all of its rows. Some old
- * rows are written again with each new file, so that a reader has to read about one and a half times the rows at most,
- * in a bounded number of files; of a small table it may read {@link TOLERATED_REPLACED_ROWS} more. This class does no
- * I/O.
+ * rows are written again with each new file, so that a reader has to read about one and a half times the rows at most
+ * (of a small table, {@link TOLERATED_REPLACED_ROWS} rows more than it has), in a bounded number of files. This class
+ * does no I/O.
  */
 export class LiveFiles {
   readonly #newestFileByCap = new Map<string, LiveFile>();
