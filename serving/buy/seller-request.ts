@@ -1,7 +1,7 @@
-import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { sha256hex } from "../../infra/canonical.ts";
 import { makeToolRequest } from "../../pipelines/1-observe/probe/request.ts";
 import type { CallRequest } from "../../pipelines/orders/seller.ts";
-import { pointerOf } from "../../pipelines/record/faults.ts";
+import { cannotBeSent, findInexact, pointerOf, type SchemaFault } from "../../pipelines/record/faults.ts";
 import { isObject, type JsonObject, parseJson } from "../../pipelines/record/json.ts";
 import { fillTemplate, variablesOf } from "../../pipelines/record/template.ts";
 import { type FieldError, Problem } from "../http/problem.ts";
@@ -29,9 +29,9 @@ const headerForSeller = (name: string, value: string | null, defaultValue: strin
 });
 
 /** @throws Problem bad_input with a pointer to each of the fields */
-function refuse(fields: readonly { path: readonly string[]; detail: string }[]): never {
+function refuse(fields: readonly SchemaFault[]): never {
   const errors: FieldError[] = fields.slice(0, MAX_NAMES).map(({ path, detail }) => ({
-    pointer: path.length === 0 ? "" : pointerOf([...path]).slice(0, 300),
+    pointer: path.length === 0 ? "" : pointerOf(path).slice(0, 300),
     detail,
   }));
   const detail = errors.map((error) => `${error.pointer.slice(1) || "the body"} ${error.detail}`).join("; ");
@@ -132,12 +132,6 @@ function argumentsOf(body: Uint8Array | null): JsonObject {
   if (body === null || body.length === 0) return {};
   const args = parseJson(body);
   if (!isObject(args)) return refuse([{ path: [], detail: "must be a JSON object: the arguments of the tool" }]);
-  try {
-    canonicalText(args, { published: true });
-  } catch (error) {
-    const [, says, at] = /^not canonical: (.*) at \/(.*)$/s.exec((error as Error).message) ?? [];
-    const path = at === undefined || at === "" ? [] : at.split("/").slice(0, 8);
-    return refuse([{ path, detail: `cannot be sent as it is: ${(says ?? "it is no JSON").slice(0, 200)}` }]);
-  }
-  return args;
+  const fault = findInexact(args);
+  return fault === null ? args : refuse([{ ...fault, detail: cannotBeSent(fault) }]);
 }
