@@ -38,6 +38,8 @@ export const CheckQuery = z.object({
     .describe("The payTo of the 402 that is about to be paid."),
 });
 export type CheckQuery = z.infer<typeof CheckQuery>;
+/** Arguments of the MCP tool check_grade: a misspelt `pay_to` must not leave its warning out. */
+export const CheckArguments = CheckQuery.strict();
 
 /** What the newest 402 of an endpoint asked. */
 export const Advertised = z.strictObject({ amount: Money, asset: z.string(), networks: z.array(z.string()) });
