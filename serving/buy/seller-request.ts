@@ -71,16 +71,19 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
  */
 function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
   const url = withoutOverridden(listed, query);
-  const names = variablesOf(url);
-  if (names.length === 0) return url;
+  const names = new Set(variablesOf(url));
   const values = new Map<string, string>();
   const faults: { path: string[]; detail: string }[] = [];
-  for (const name of names) {
+  for (const name of variablesOf(listed)) {
     const isFromPath = Object.hasOwn(path, name);
-    const givenValues = isFromPath ? [path[name]!] : query.getAll(name);
+    // A variable whose parameter the buyer's query sets stays there, and may stand in `path` in its place only.
+    const isOverridden = !names.has(name);
+    const inQuery = isFromPath && !isOverridden ? [] : query.getAll(name);
+    const givenValues = isFromPath ? [path[name]!, ...inQuery] : inQuery;
     const pointerPath = isFromPath ? ["path", name] : ["query", name];
     const [value] = givenValues;
-    if (!isFromPath) query.delete(name);
+    if (isOverridden && value === undefined) continue;
+    if (!isFromPath && !isOverridden) query.delete(name);
     if (value === undefined)
       faults.push({ path: pointerPath, detail: `must be given: it is a variable of ${readableUrl(listed)}` });
     else if (givenValues.length > 1) faults.push({ path: pointerPath, detail: "must be given once" });
@@ -90,9 +93,10 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
     else values.set(name, value);
   }
   if (faults.length > 0) return refuse(faults);
+  if (names.size === 0) return url;
   const filledUrl = fillTemplate(url, (name) => values.get(name)!);
   if (filledUrl !== null) return filledUrl;
-  const dotNames = names.filter((name) => /^\.+$/.test(values.get(name)!));
+  const dotNames = [...names].filter((name) => /^\.+$/.test(values.get(name)!));
   return refuse(
     dotNames.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
   );
