@@ -271,6 +271,15 @@ describe("what the server refuses, the schema refuses", () => {
   });
 });
 
+test("of all bodies only that of a stop may be left out", () => {
+  const optional = Object.values(document.paths).flatMap((methods) =>
+    Object.values(methods).flatMap(({ operationId, requestBody }) =>
+      requestBody?.required === false ? [operationId] : [],
+    ),
+  );
+  expect(optional).toEqual(["watcherStop"]);
+});
+
 test("a value that the description does not allow is found", () => {
   const valid = answerSchemas(document);
   expect(valid("/v1/check", "get", 200, "application/json", '{"band":"E"}')).not.toEqual([]);
