@@ -29,7 +29,7 @@ export const CheckQuery = z.object({
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
     .refine(isWholeText, WHOLE_TEXT_MESSAGE)
-    .describe("Url of the endpoint, or its capability id."),
+    .describe("Url of the endpoint, or its capability id. Normalised, a url has at most 2,048 characters too."),
   method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
   pay_to: z
     .string(ONE_TEXT)
