@@ -3,6 +3,8 @@ import { sha256hex } from "../infra/canonical.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
 import { createFile, replacePrivate } from "../infra/keys/files.ts";
+import { cannotBeSent, findInexact, pointerOf } from "../pipelines/record/faults.ts";
+import { isObject, parseJson } from "../pipelines/record/json.ts";
 import { MAX_ORDER_BYTES } from "../serving/client/carrier.ts";
 import { microOf } from "../serving/client/concerns.ts";
 import {
@@ -85,13 +87,11 @@ export async function buyCommand(config: Config, endpoint: string, options: Opti
 /** Parses the value of --input. @throws Failure `usage` */
 function parseInput(text: string | undefined): Record<string, unknown> | null {
   if (text === undefined) return null;
-  try {
-    const value: unknown = JSON.parse(text);
-    if (value !== null && typeof value === "object" && !Array.isArray(value)) return value as Record<string, unknown>;
-  } catch {
-    // Invalid JSON fails below, as a value that is no object does.
-  }
-  throw new Failure("usage", '--input: expected a JSON object, such as {"a":20,"b":22}');
+  const value = parseJson(text);
+  if (!isObject(value)) throw new Failure("usage", '--input: expected a JSON object, such as {"a":20,"b":22}');
+  const fault = findInexact(value);
+  if (fault) throw new Failure("usage", `--input: ${pointerOf(fault.path)} ${cannotBeSent(fault)}`);
+  return value;
 }
 
 /** Parses the value of --max-price into micro-units. @throws Failure `usage` */

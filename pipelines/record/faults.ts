@@ -1,4 +1,5 @@
 import type { z } from "zod";
+import { canonicalText } from "../../infra/canonical-text.ts";
 
 /** A fault at one place of a value. */
 export interface SchemaFault {
@@ -63,3 +64,24 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
  */
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   `/${path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;
+
+/** Most members of the path to a part that has no one form. */
+const MAX_PATH = 8;
+
+/**
+ * Finds the first part of a parsed JSON value that would be written as another value than was read, or has no RFC 8785
+ * form: an integer past 2^53 - 1, a number that is too large for JavaScript, a lone surrogate, nesting past 64 levels.
+ */
+export function findInexact(value: unknown): SchemaFault | null {
+  try {
+    canonicalText(value, { published: true });
+    return null;
+  } catch (error) {
+    const [, says = "it is no JSON", at = ""] = /^not canonical: (.*) at \/(.*)$/s.exec((error as Error).message) ?? [];
+    const path = at === "" ? [] : at.split("/").slice(0, MAX_PATH);
+    return { path: path.map((name) => name.slice(0, MAX_NAME_CHARS)), detail: says.slice(0, 200) };
+  }
+}
+
+/** Says of a part of a request's input that it is refused since another value would be sent. */
+export const cannotBeSent = ({ detail }: SchemaFault): string => `cannot be sent as it is: ${detail}`;

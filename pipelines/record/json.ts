@@ -48,7 +48,7 @@ export const MAX_NESTED = 2 * MAX_DEPTH;
  * Most values in one JSON text that is parsed. Payment terms and API descriptions of real sellers have some
  * thousands.
  */
-const MAX_VALUES = 200_000;
+export const MAX_VALUES = 200_000;
 /**
  * Most values in a JSON text of a kind that may be long: a paid answer may be a megabyte of numbers, and a catalogue
  * may send all its endpoints at once.

@@ -77,6 +77,8 @@ export class Asks {
   readonly #clients: Limiter;
   readonly #total: Limiter;
   readonly #queue: AskQueue;
+  /** Records that are being appended, by capability id. */
+  readonly #underway = new Map<string, Pick<AskTime, "client" | "notBeforeMs"> & { reply: Promise<AskReply> }>();
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {
@@ -93,8 +95,8 @@ export class Asks {
 
   /**
    * Queues an ask (a url that is to be probed); resolves once its record is durable in the log. If the url already
-   * waits for a probe that is not later than this client's would be, nothing is appended, and the client's share is
-   * not used.
+   * waits for a probe that is not later than this client's would be, or its record is just being appended, nothing is
+   * appended, and the client's share is not used.
    */
   async put(ask: Ask, client: string): Promise<AskReply> {
     const now = this.deps.clock.now();
@@ -106,8 +108,21 @@ export class Asks {
     const notBeforeMs = Math.max(queue.earliestNewProbe(cap, t), t + this.#delayFor(client));
     const queuedProbeAt = queue.earliestProbe(cap);
     if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
-    return this.#append(ask, cap, { now, notBeforeMs, client });
+    const underway = this.#underway.get(cap);
+    if (underway && underway.notBeforeMs <= notBeforeMs) {
+      const reply = await underway.reply;
+      // What was refused to another client may be taken from this one.
+      if (reply.queued || underway.client === client) return reply;
+    }
+    const own = { client, notBeforeMs, reply: this.#append(ask, cap, { now, notBeforeMs, client }) };
+    this.#underway.set(cap, own);
+    try {
+      return await own.reply;
+    } finally {
+      if (this.#underway.get(cap) === own) this.#underway.delete(cap);
+    }
   }
+
   /**
    * Appends a re-test for a seller that proved to be the payee: its endpoint is probed again even if it was probed
    * within the day, but at most once a UTC day. If this day's re-test still waits, its expected wait is returned and

@@ -6,7 +6,7 @@ import { type Band, FLAGS, type Flag, type Matched } from "../../pipelines/recor
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { CheckFacts, CheckQuery, Observed, Payee } from "../schemas/check.ts";
 import { defectsOf } from "../tables/defects.ts";
-import { type Entry, headlineOf, leafOf } from "../tables/entry.ts";
+import { type Entry, leafOf } from "../tables/entry.ts";
 import type { Match, ToolChoice } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
 import type { View } from "../tables/view.ts";
@@ -16,11 +16,6 @@ import { payToVerdict } from "./pay-to.ts";
 import { ownFlags, type RelatedVerdict, relatedVerdict } from "./related.ts";
 import { reproduceOf } from "./reproduce.ts";
 
-/**
- * When at least this share of the records behind a card is withdrawn, no letter is shown (grading-params.json,
- * withdrawn).
- */
-const WITHDRAWN_SHARE = 0.2;
 /** Largest number of corrections in a check answer, the newest ones. The trust answer has all of them. */
 const MAX_CORRECTIONS = 100;
 
@@ -61,9 +56,9 @@ function gradeOf(
   { disputed }: EndpointCorrections,
   now: Date,
 ): Grade {
-  const headline = entry ? headlineOf(entry) : null;
-  const { observations, withdrawn } = view.countsSince(cap, headline?.leaf);
-  if (!headline) {
+  const shown = entry ? view.shownGrade(entry) : null;
+  const { observations } = view.countsSince(cap, shown?.headline.leaf);
+  if (!shown) {
     return {
       ...{ band: "UNRATED", tier: null, composite: null, why: NO_CARD_TEXT, components: null, sampleCount: 0 },
       ...{
@@ -75,12 +70,10 @@ function gradeOf(
       },
     };
   }
+  const { headline, band, composite, withdrawn: withdrawnCount, isDoubtful } = shown;
   const { card, why } = leafOf(headline);
   const { sample_count: count } = card;
-  const withdrawnCount = count === undefined ? withdrawn : Math.min(withdrawn, count);
-  const hasNoSamples = !headline.measured || withdrawnCount === count;
-  // A card that does not state its number of records may rest on withdrawn records only.
-  const isDoubtful = withdrawnCount > 0 && (count === undefined || withdrawnCount >= WITHDRAWN_SHARE * count);
+  const hasNoSamples = composite === null;
   const flags = [
     ...ownFlags(view, cap, card.flags ?? [], headline.leaf, now),
     ...(disputed ? ["disputed"] : []),
@@ -88,9 +81,9 @@ function gradeOf(
     ...(withdrawnCount > 0 && hasNoSamples ? ["stands_on_nothing"] : []),
   ];
   return {
-    band: isDoubtful ? "UNRATED" : card.band,
+    band,
     tier: hasNoSamples ? null : card.tier,
-    composite: hasNoSamples ? null : card.composite,
+    composite,
     why: isDoubtful ? whyWithdrawn(withdrawnCount, count) : why,
     components: hasNoSamples ? null : card.components,
     ...(count === undefined ? {} : { sampleCount: count }),

@@ -43,12 +43,13 @@ interface Ranking {
 }
 
 /**
- * Rankings by the map of entries that was sorted. A view in which only volatile rows (the facts that change faster
- * than cards) are new has the same map, so nothing is sorted again.
+ * Rankings by the map of entries that was sorted, with the letters that were not shown then. A view in which only other
+ * volatile rows (the facts that change faster than cards) are new has the same, so nothing is sorted again.
  */
-const rankings = new WeakMap<LayeredMap<Entry>, Promise<Ranking>>();
+const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtful"]; ranking: Promise<Ranking> }>();
 
-const bandOf = (entry: Entry): Band => headlineOf(entry)?.band ?? "UNRATED";
+const areSame = (a: View["doubtful"], b: View["doubtful"]): boolean =>
+  a === b || (a.size === b.size && [...a].every(([cap, composite]) => b.get(cap) === composite));
 
 interface RankedEntry {
   entry: ListedEntry;
@@ -61,19 +62,22 @@ const byRank = (a: RankedEntry, b: RankedEntry): number =>
   a.rank - b.rank || b.composite - a.composite || byText(a.entry.listing.url, b.entry.listing.url);
 
 /** Returns the ranking of a view's entries. It is sorted once, in steps between which the event loop has its turn. */
-function rankingOf({ entries }: View): Promise<Ranking> {
+function rankingOf(view: View): Promise<Ranking> {
+  const { entries, doubtful } = view;
   const cached = rankings.get(entries);
-  if (cached) return cached;
-  const pending = runYielding(makeRanking(entries), STEPS_PER_TURN);
-  rankings.set(entries, pending);
-  return pending;
+  if (cached && areSame(cached.doubtful, doubtful)) return cached.ranking;
+  const ranking = runYielding(makeRanking(view), STEPS_PER_TURN);
+  rankings.set(entries, { doubtful, ranking });
+  return ranking;
 }
 
-function* makeRanking(entries: LayeredMap<Entry>): Generator<undefined, Ranking> {
+function* makeRanking(view: View): Generator<undefined, Ranking> {
   const rows: RankedEntry[] = [];
-  for (const entry of entries.values()) {
+  for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
-    rows.push({ entry, rank: RANKED.indexOf(bandOf(entry)), composite: headlineOf(entry)?.composite ?? 0 });
+    const shownComposite = view.doubtful.get(entry.cap);
+    const composite = (shownComposite === undefined ? headlineOf(entry)?.composite : shownComposite) ?? 0;
+    rows.push({ entry, rank: RANKED.indexOf(view.bandOf(entry)), composite });
     if (rows.length % ENTRIES_PER_STEP === 0) yield;
   }
   const sorted = yield* sortInSteps(rows, byRank, ENTRIES_PER_STEP);
@@ -272,15 +276,12 @@ const isAffordable = (row: VolatileRow | undefined, maxPrice: bigint | null): bo
 const acceptsNetwork = (row: VolatileRow | undefined, networks: SearchFilter["networks"]): boolean =>
   networks === null || row?.networks.some((id) => networks.has(id)) === true;
 
-/**
- * Reports whether an endpoint may match the filter, judged without unpacking its card. An endpoint some of whose
- * records were withdrawn may turn out to be unrated, so a filter that includes UNRATED lets it pass.
- */
-function mayFit(view: View, { entry }: Hit, filter: SearchFilter): boolean {
+/** Reports whether an endpoint matches the filter, judged without unpacking its card. */
+function isFitting(view: View, { entry }: Hit, filter: SearchFilter): boolean {
   const row = view.row(entry.cap);
   if (filter.kind !== undefined && entry.listing.class !== filter.kind) return false;
   if (!isAffordable(row, filter.maxPrice) || !acceptsNetwork(row, filter.networks)) return false;
-  return filter.bands.has(bandOf(entry)) || (filter.bands.has("UNRATED") && (row?.withdrawn_since ?? 0) > 0);
+  return filter.bands.has(view.bandOf(entry));
 }
 
 /**
@@ -290,7 +291,7 @@ function mayFit(view: View, { entry }: Hit, filter: SearchFilter): boolean {
 async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): Promise<Iterable<Hit>> {
   if (filter.order === "best") return hits;
   const keyOf = ({ entry }: Hit): number => {
-    if (filter.order === "letter") return RANKED.indexOf(bandOf(entry));
+    if (filter.order === "letter") return RANKED.indexOf(view.bandOf(entry));
     if (filter.order === "latency") return headlineOf(entry)?.latencyMs ?? Number.POSITIVE_INFINITY;
     const row = view.row(entry.cap);
     return row?.unit === "USD" && row.price !== null ? Number(parseMoney(row.price)) : Number.POSITIVE_INFINITY;
@@ -300,7 +301,7 @@ async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): 
   for (const hit of hits) {
     if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
     // Endpoints with fewer of the words stay behind those with more.
-    if (mayFit(view, hit, filter)) keyed.push({ hit, group: groupOf(hit), key: keyOf(hit) });
+    if (isFitting(view, hit, filter)) keyed.push({ hit, group: groupOf(view, hit), key: keyOf(hit) });
   }
   const compareKeyed = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
     a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
@@ -319,12 +320,13 @@ export async function capsFor(view: View, q: string): Promise<ReadonlySet<string
   let lookedCount = 0;
   for (const hit of (await findEndpoints(view, question)).hits) {
     if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
-    if (mayFit(view, hit, filter)) caps.add(hit.entry.cap);
+    if (isFitting(view, hit, filter)) caps.add(hit.entry.cap);
   }
   return caps;
 }
 
-const groupOf = ({ entry, fit }: Hit): number => (bandOf(entry) === "F" ? MAX_FITS : 0) + Math.max(1, fit);
+const groupOf = (view: View, { entry, fit }: Hit): number =>
+  (view.bandOf(entry) === "F" ? MAX_FITS : 0) + Math.max(1, fit);
 
 /**
  * Searches with {@link findEndpoints}, limited to a lowest letter, a highest price, and networks. Each result has the
@@ -341,13 +343,11 @@ export async function searchIn(view: View, query: SearchQuery, context: SearchCo
   let unpackedCount = 0;
   for (const hit of await sortHits(view, hits, filter)) {
     if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
-    if (!mayFit(view, hit, filter)) continue;
+    if (!isFitting(view, hit, filter)) continue;
     if (++unpackedCount % CARDS_PER_TURN === 0) await turn();
-    const result = toResult(view, hit, context);
-    if (!filter.bands.has(result.band)) continue;
     hasMore = results.length === query.limit;
     if (hasMore) break;
-    results.push(result);
+    results.push(toResult(view, hit, context));
   }
   return {
     capabilities: results,

@@ -1,7 +1,7 @@
-import { canonicalText, sha256hex } from "../../infra/canonical.ts";
+import { sha256hex } from "../../infra/canonical.ts";
 import { makeToolRequest } from "../../pipelines/1-observe/probe/request.ts";
 import type { CallRequest } from "../../pipelines/orders/seller.ts";
-import { pointerOf } from "../../pipelines/record/faults.ts";
+import { cannotBeSent, findInexact, pointerOf, type SchemaFault } from "../../pipelines/record/faults.ts";
 import { isObject, type JsonObject, parseJson } from "../../pipelines/record/json.ts";
 import { fillTemplate, variablesOf } from "../../pipelines/record/template.ts";
 import { type FieldError, Problem } from "../http/problem.ts";
@@ -29,9 +29,9 @@ const headerForSeller = (name: string, value: string | null, defaultValue: strin
 });
 
 /** @throws Problem bad_input with a pointer to each of the fields */
-function refuse(fields: readonly { path: readonly string[]; detail: string }[]): never {
+function refuse(fields: readonly SchemaFault[]): never {
   const errors: FieldError[] = fields.slice(0, MAX_NAMES).map(({ path, detail }) => ({
-    pointer: path.length === 0 ? "" : pointerOf([...path]).slice(0, 300),
+    pointer: path.length === 0 ? "" : pointerOf(path).slice(0, 300),
     detail,
   }));
   const detail = errors.map((error) => `${error.pointer.slice(1) || "the body"} ${error.detail}`).join("; ");
@@ -71,16 +71,19 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
  */
 function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
   const url = withoutOverridden(listed, query);
-  const names = variablesOf(url);
-  if (names.length === 0) return url;
+  const names = new Set(variablesOf(url));
   const values = new Map<string, string>();
   const faults: { path: string[]; detail: string }[] = [];
-  for (const name of names) {
+  for (const name of variablesOf(listed)) {
     const isFromPath = Object.hasOwn(path, name);
-    const givenValues = isFromPath ? [path[name]!] : query.getAll(name);
+    // A variable whose parameter the buyer's query sets stays there, and may stand in `path` in its place only.
+    const isOverridden = !names.has(name);
+    const inQuery = isFromPath && !isOverridden ? [] : query.getAll(name);
+    const givenValues = isFromPath ? [path[name]!, ...inQuery] : inQuery;
     const pointerPath = isFromPath ? ["path", name] : ["query", name];
     const [value] = givenValues;
-    if (!isFromPath) query.delete(name);
+    if (isOverridden && value === undefined) continue;
+    if (!isFromPath && !isOverridden) query.delete(name);
     if (value === undefined)
       faults.push({ path: pointerPath, detail: `must be given: it is a variable of ${readableUrl(listed)}` });
     else if (givenValues.length > 1) faults.push({ path: pointerPath, detail: "must be given once" });
@@ -90,9 +93,10 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
     else values.set(name, value);
   }
   if (faults.length > 0) return refuse(faults);
+  if (names.size === 0) return url;
   const filledUrl = fillTemplate(url, (name) => values.get(name)!);
   if (filledUrl !== null) return filledUrl;
-  const dotNames = names.filter((name) => /^\.+$/.test(values.get(name)!));
+  const dotNames = [...names].filter((name) => /^\.+$/.test(values.get(name)!));
   return refuse(
     dotNames.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
   );
@@ -132,12 +136,6 @@ function argumentsOf(body: Uint8Array | null): JsonObject {
   if (body === null || body.length === 0) return {};
   const args = parseJson(body);
   if (!isObject(args)) return refuse([{ path: [], detail: "must be a JSON object: the arguments of the tool" }]);
-  try {
-    canonicalText(args, { published: true });
-  } catch (error) {
-    const [, says, at] = /^not canonical: (.*) at \/(.*)$/s.exec((error as Error).message) ?? [];
-    const path = at === undefined || at === "" ? [] : at.split("/").slice(0, 8);
-    return refuse([{ path, detail: `cannot be sent as it is: ${(says ?? "it is no JSON").slice(0, 200)}` }]);
-  }
-  return args;
+  const fault = findInexact(args);
+  return fault === null ? args : refuse([{ ...fault, detail: cannotBeSent(fault) }]);
 }

@@ -292,7 +292,8 @@ function operationOf(operation: DescribedOperation, components: Components, serv
     ...(body
       ? {
           requestBody: {
-            required: true,
+            // An operation that takes an object without members takes no body, too.
+            required: !body.safeParse({}).success,
             content: { "application/json": { schema: components.ref(body, `${capitalize(id)}Body`) } },
           },
         }

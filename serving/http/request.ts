@@ -1,3 +1,4 @@
+import { MAX_NESTED, MAX_VALUES, parseJson } from "../../pipelines/record/json.ts";
 import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { badField, Problem } from "./problem.ts";
 
@@ -34,13 +35,12 @@ export async function readJson(
   return bytes.length === 0 && empty ? empty : jsonOf(bytes);
 }
 
-/** Parses bytes as UTF-8 JSON. @throws Problem bad_request */
+/** Parses bytes as UTF-8 JSON, with the bounds of {@link parseJson}. @throws Problem bad_request */
 export function jsonOf(bytes: Uint8Array): unknown {
-  try {
-    return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-  } catch {
-    throw new Problem("bad_request", "the body is not JSON", { errors: [{ pointer: "", detail: "must be JSON" }] });
-  }
+  const value = parseJson(bytes);
+  if (value !== undefined) return value;
+  const detail = `must be JSON, at most ${MAX_NESTED} levels deep and of at most ${MAX_VALUES} values`;
+  throw new Problem("bad_request", `the body ${detail}`, { errors: [{ pointer: "", detail }] });
 }
 
 /** Reads the fields of a form (application/x-www-form-urlencoded). @throws Problem too_large, bad_request */

@@ -13,7 +13,7 @@ import { codingHeaders, compressChunks, linesToChunks, negotiate } from "../http
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
 import { readJson } from "../http/request.ts";
-import { CheckAnswer, CheckQuery } from "../schemas/check.ts";
+import { CheckAnswer, CheckArguments, CheckQuery } from "../schemas/check.ts";
 import {
   CardProof,
   DisputeReceipt,
@@ -58,7 +58,9 @@ export const check: Operation = {
     description:
       "What the record holds about a paid endpoint: its letter and what measured it, what its newest 402 asked, defects of its listing, our corrections, and with pay_to what is known of that address. Signed. A url that nobody asked about is UNRATED (unknown, not bad) and put in line for a free handshake.",
     async run({ checks }, input, client) {
-      return JSON.parse((await checks.answer(validate(CheckQuery, input), client)).bytes.toString("utf8")) as object;
+      return JSON.parse(
+        (await checks.answer(validate(CheckArguments, input), client)).bytes.toString("utf8"),
+      ) as object;
     },
   },
   // A cached answer costs nothing; while this process is overloaded, `run` refuses to make others.

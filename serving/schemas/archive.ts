@@ -6,7 +6,7 @@ import { oneOf, wholeNumber } from "./common.ts";
 /** Query of GET /v1/archive. A page after the last one is empty and no error. */
 export const ArchiveQuery = z.object({
   subject: z.enum(ARCHIVE_SUBJECTS, oneOf(ARCHIVE_SUBJECTS)).optional(),
-  page: wholeNumber(1, 999_999_999, 1),
+  page: wholeNumber(1, null, 1),
 });
 export type ArchiveQuery = z.infer<typeof ArchiveQuery>;
 

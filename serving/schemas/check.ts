@@ -29,7 +29,7 @@ export const CheckQuery = z.object({
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
     .refine(isWholeText, WHOLE_TEXT_MESSAGE)
-    .describe("Url of the endpoint, or its capability id."),
+    .describe("Url of the endpoint, or its capability id. Normalised, a url has at most 2,048 characters too."),
   method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
   pay_to: z
     .string(ONE_TEXT)
@@ -38,6 +38,8 @@ export const CheckQuery = z.object({
     .describe("The payTo of the 402 that is about to be paid."),
 });
 export type CheckQuery = z.infer<typeof CheckQuery>;
+/** Arguments of the MCP tool check_grade: a misspelt `pay_to` must not leave its warning out. */
+export const CheckArguments = CheckQuery.strict();
 
 /** What the newest 402 of an endpoint asked. */
 export const Advertised = z.strictObject({ amount: Money, asset: z.string(), networks: z.array(z.string()) });

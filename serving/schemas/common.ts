@@ -44,14 +44,17 @@ export const forbidsAll = (...names: string[]) => ({
 
 /**
  * Creates the schema of a query parameter that is a whole number, in digits, and given once.
+ * @param max null: none; a number past 2^53 - 1 is taken as that one
  * @param defaultValue value when it is absent
  */
-export const wholeNumber = (min: number, max: number, defaultValue: number) => {
-  const error = `must be a whole number from ${min} to ${max}, given once`;
+export const wholeNumber = (min: number, max: number | null, defaultValue: number) => {
+  const error = `must be a whole number from ${min}${max === null ? "" : ` to ${max}`}, given once`;
   const parseDigits = (text: unknown) =>
-    typeof text === "string" && /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
-  const number = z.preprocess(parseDigits, z.int({ error }).min(min, error).max(max, error));
-  return number.default(defaultValue).meta({ default: defaultValue });
+    typeof text === "string" && /^\d{1,100}$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : Number.NaN;
+  const number = z.number({ error }).min(min, error);
+  // The metadata stands at the inner schema, since a description of the input has that alone.
+  const described = (max === null ? number : number.max(max, error)).meta({ type: "integer", default: defaultValue });
+  return z.preprocess(parseDigits, described).default(defaultValue);
 };
 
 /** Letter (grade) of an endpoint, best first; UNRATED means unknown. */

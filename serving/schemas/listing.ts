@@ -3,7 +3,7 @@ import { PayeeSignature, SignedAt, SigningPayee } from "../../pipelines/correcti
 import { HANDSHAKE_STATES } from "../../pipelines/record/bodies.ts";
 import { METHODS } from "../../pipelines/record/vocabulary.ts";
 import { URL_LENGTH } from "./check.ts";
-import { CapId, HTTP_URL, Money, ONE_TEXT, Protocol } from "./common.ts";
+import { CapId, HTTP_URL, isWholeText, Money, ONE_TEXT, Protocol, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
 const LENGTH_MESSAGE = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
@@ -11,7 +11,8 @@ const httpUrl = (text: z.ZodString) =>
   text
     .min(URL_LENGTH.min, LENGTH_MESSAGE)
     .max(URL_LENGTH.max, LENGTH_MESSAGE)
-    .regex(HTTP_URL, "must be an http or https url");
+    .regex(HTTP_URL, "must be an http or https url")
+    .refine(isWholeText, WHOLE_TEXT_MESSAGE);
 
 /**
  * Body of POST /v1/listings/validate. Only the methods of a handshake (free probe) are accepted, since other methods

@@ -1,6 +1,18 @@
 import { z } from "zod";
 import { BuyersExpectation } from "../../pipelines/record/expectation.ts";
-import { Band, CapId, Defect, forbidsAll, Money, refusalSchema, requiresAll, Tier } from "./common.ts";
+import { cannotBeSent, findInexact } from "../../pipelines/record/faults.ts";
+import {
+  Band,
+  CapId,
+  Defect,
+  forbidsAll,
+  isWholeText,
+  Money,
+  refusalSchema,
+  requiresAll,
+  Tier,
+  WHOLE_TEXT_MESSAGE,
+} from "./common.ts";
 
 /** Money in a request (interface, "money"). */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
@@ -98,7 +110,7 @@ export type PlanAnswer = z.infer<typeof PlanAnswer>;
 export const MAX_CANDIDATES = 5;
 
 const TextRecord = z
-  .record(z.string().max(200), z.string().max(2000))
+  .record(z.string().max(200), z.string().max(2000).refine(isWholeText, WHOLE_TEXT_MESSAGE))
   .refine((texts) => Object.keys(texts).length <= 50, "must have at most 50 members")
   .meta({ maxProperties: 50 });
 
@@ -110,6 +122,11 @@ export const CallInput = z.strictObject({
   query: TextRecord.optional().describe("Query of the call; put on the seller's address."),
   body: z
     .unknown()
+    .superRefine((body, context) => {
+      // The body is written anew for the seller, and must arrive as it was sent.
+      const fault = body === undefined ? null : findInexact(body);
+      if (fault) context.addIssue({ code: "custom", path: fault.path, message: cannotBeSent(fault) });
+    })
     .optional()
     .describe(
       "JSON body of the call; only endpoints that are called with POST take one. Of a tool of an MCP server, its arguments.",

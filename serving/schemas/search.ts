@@ -1,12 +1,12 @@
 import { z } from "zod";
 import { Advertised, Buy } from "./check.ts";
-import { Band, CapId, Defect, Money, ONE_TEXT, Tier } from "./common.ts";
+import { Band, CapId, Defect, Money, ONE_TEXT, Tier, wholeNumber } from "./common.ts";
 
 /** Names of the orders in which results can be sorted. */
 export const ORDERS = ["best", "price", "letter", "latency"] as const;
 export type Order = (typeof ORDERS)[number];
 
-/** Parameters of GET /v1/search and of the MCP tool search_capabilities. */
+/** Parameters of GET /v1/search. */
 export const SearchQuery = z.object({
   q: z
     .string(ONE_TEXT)
@@ -34,6 +34,10 @@ export const SearchQuery = z.object({
   limit: z.int().min(1).max(50).default(10),
 });
 export type SearchQuery = z.infer<typeof SearchQuery>;
+/** The same as the parameters of a url, which are texts. */
+export const SearchParams = SearchQuery.extend({ limit: wholeNumber(1, 50, 10) });
+/** Arguments of the MCP tool search_capabilities: a misspelt limit on the price must not be left out. */
+export const SearchArguments = SearchQuery.strict();
 
 const FoundCapability = z.strictObject({
   capability_id: CapId,

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { CardBundle } from "../../pipelines/published/card-bundle.ts";
 import { SignedCard } from "../../pipelines/record/card.ts";
-import { CapId, Correction, Money, ONE_TEXT } from "./common.ts";
+import { CapId, Correction, Money, ONE_TEXT, wholeNumber } from "./common.ts";
 
 /** Path parameter of GET /v1/trust/{id}. */
 export const TrustParams = z.object({ id: CapId });
@@ -40,7 +40,7 @@ export const FailuresQuery = z.object({
     .regex(/^\d{1,15}-(?:rec_[0-9A-HJKMNP-TV-Z]{26})?$/, "must be `next` of an earlier page")
     .optional()
     .describe("`next` of a page: calls before its last one in time are answered."),
-  limit: z.coerce.number().int().min(1).max(100).default(20),
+  limit: wholeNumber(1, 100, 20),
 });
 
 /** One paid call that failed, as the published evidence has it. */

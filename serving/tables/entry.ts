@@ -61,6 +61,8 @@ export interface CardEntry {
   /** false for a card without components, behind which no sample counts, or none counts any more. */
   measured: boolean;
   composite: number;
+  /** Number of records behind the card; undefined: the card does not state it. */
+  samples: number | undefined;
   /** Total weight of the paid samples (W in the method of `correctness`), 0 when there are none. */
   paidSamples: number;
   /** Number of paid calls that count toward a letter, 0 to 30, as in the card's `why`. */
@@ -116,6 +118,7 @@ export const SERVING_PROJECTION: Projection<Entry> = {
     band: leaf.card.band,
     measured: leaf.card.components !== null,
     composite: leaf.card.composite,
+    samples: leaf.card.sample_count,
     paidSamples: leaf.card.components ? parseWeight(leaf.card.components.correctness) : 0,
     progress: publishedProgress(leaf.card),
     latencyMs: latencyOf(leaf.card),

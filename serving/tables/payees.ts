@@ -1,10 +1,10 @@
 import { forEachYielding } from "../../infra/concurrency.ts";
 import { addressKey } from "../../pipelines/record/networks.ts";
-import { BANDS, type Letter } from "../../pipelines/record/vocabulary.ts";
+import { BANDS, type Band, type Letter } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Payee } from "../schemas/check.ts";
 import { defectsOf } from "./defects.ts";
-import { type Entry, headlineOf, isListed, type ListedEntry } from "./entry.ts";
+import { type Entry, isListed, type ListedEntry } from "./entry.ts";
 
 /** Largest number of origins in one answer; one address may be paid at thousands of origins. */
 export const MAX_ORIGINS = 100;
@@ -20,6 +20,7 @@ interface PayeeSource {
   volatile: { rows: { values(): Iterable<VolatileRow> } };
   entry(cap: string): Entry | undefined;
   row(cap: string): VolatileRow | undefined;
+  bandOf(entry: Entry): Band;
 }
 
 /**
@@ -77,7 +78,7 @@ export class PayeeTable {
   }
 
   #computeFigures(entries: readonly ListedEntry[]): Figures {
-    const letters = entries.map((entry) => headlineOf(entry)?.band).filter((band): band is Letter => isLetter(band));
+    const letters = entries.map((entry) => this.view.bandOf(entry)).filter(isLetter);
     const origins = [...new Set(entries.map((entry) => new URL(entry.listing.url).origin))].sort();
     return {
       origins,
@@ -98,4 +99,4 @@ function addressesOf({ pay_tos, pay_tos_before }: VolatileRow): Iterable<string>
   return new Set([...pay_tos, ...pay_tos_before].map(addressKey));
 }
 
-const isLetter = (band: string | undefined): band is Letter => BANDS.includes(band as Letter);
+const isLetter = (band: Band): band is Letter => band !== "UNRATED";

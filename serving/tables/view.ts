@@ -2,10 +2,12 @@ import { RelatedParties } from "../../pipelines/3-grade/related.ts";
 import type { NamedFile } from "../../pipelines/published/files.ts";
 import { ArchiveFold } from "../../pipelines/published/fold.ts";
 import type { EvidenceLeaf, ReceiptLeaf } from "../../pipelines/record/leaf.ts";
+import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { Positions, VolatileRow } from "../../pipelines/record/volatile.ts";
-import type { Entry } from "./entry.ts";
+import { type Entry, headlineOf } from "./entry.ts";
 import { LayeredMap } from "./layered-map.ts";
 import { PayeeTable } from "./payees.ts";
+import { type CountsSince, type ShownGrade, shownGrade } from "./shown.ts";
 import { TheftTable } from "./thefts.ts";
 import { UrlIndex } from "./url-index.ts";
 import { WordIndex } from "./words.ts";
@@ -37,6 +39,8 @@ export interface VolatileRows {
   rows: LayeredMap<FoldedRow>;
   /** The endpoints whose rows name payments that were taken without a delivery, by payee and domain. */
   thefts: TheftTable;
+  /** Endpoints whose rows count withdrawn records, by capability id. */
+  withdrawn: ReadonlySet<string>;
   /** Key of the history file (daily prices and latencies) of each bucket, the group of endpoints that share a file. */
   history: ReadonlyMap<number, string>;
 }
@@ -50,6 +54,7 @@ export const NO_VOLATILE_ROWS: VolatileRows = {
   files: new Map(),
   rows: LayeredMap.empty(),
   thefts: TheftTable.empty,
+  withdrawn: new Set(),
   history: new Map(),
 };
 
@@ -98,6 +103,7 @@ export class View {
    */
   readonly related: RelatedParties;
   #payees: PayeeTable | undefined;
+  #doubtful: ReadonlyMap<string, number | null> | undefined;
 
   constructor(parts: ViewParts) {
     this.origin = parts.origin;
@@ -147,7 +153,7 @@ export class View {
    * card that was the newest when the row was made, so for a newer card the result is zero.
    * @param leaf index of the card's leaf; undefined for an endpoint without a card
    */
-  countsSince(cap: string, leaf: number | undefined): { observations: number; withdrawn: number } {
+  countsSince(cap: string, leaf: number | undefined): CountsSince {
     const row = this.row(cap);
     if (!row || !this.#isMadeFrom(row, leaf)) return { observations: 0, withdrawn: 0 };
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
@@ -169,6 +175,28 @@ export class View {
   #isMadeFrom({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
     if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
     return card_leaf === (leaf ?? null);
+  }
+
+  /** Returns what GET /v1/check shows of an endpoint's card; null before the first one. */
+  shownGrade(entry: Entry): ShownGrade | null {
+    return shownGrade(entry, (leaf) => this.countsSince(entry.cap, leaf));
+  }
+
+  /** The endpoints whose card has a letter that is not shown any more, each with the composite that is shown. */
+  get doubtful(): ReadonlyMap<string, number | null> {
+    this.#doubtful ??= new Map(
+      [...this.volatile.withdrawn].flatMap((cap) => {
+        const entry = this.entry(cap);
+        const shown = entry ? this.shownGrade(entry) : null;
+        return shown?.isDoubtful ? [[cap, shown.composite] as const] : [];
+      }),
+    );
+    return this.#doubtful;
+  }
+
+  /** Returns the letter that GET /v1/check shows, or UNRATED. */
+  bandOf(entry: Entry): Band {
+    return this.doubtful.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
   }
 
   /** Returns the table of payees, built at first use. */

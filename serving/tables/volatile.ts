@@ -80,9 +80,12 @@ async function fold(
   store: Pick<Store, "get">,
   old: VolatileRows,
   keys: readonly string[],
-): Promise<(Pick<VolatileRows, "files" | "rows" | "thefts"> & { newRows: ReadonlyMap<string, FoldedRow> }) | null> {
+): Promise<
+  (Pick<VolatileRows, "files" | "rows" | "thefts" | "withdrawn"> & { newRows: ReadonlyMap<string, FoldedRow> }) | null
+> {
   const newRows = new Map<string, FoldedRow>();
   const thefts = new Map<string, VolatileRow>();
+  const withdrawn = new Set(old.withdrawn);
   const counts = new Map(old.files);
   const addCount = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
   for (const key of keys) {
@@ -94,13 +97,15 @@ async function fold(
       newRows.set(row.capability_id, Object.assign(row, { file: key }));
       if (row.thefts !== null || thefts.has(row.capability_id) || old.thefts.has(row.capability_id))
         thefts.set(row.capability_id, row);
+      if (row.withdrawn_since > 0) withdrawn.add(row.capability_id);
+      else withdrawn.delete(row.capability_id);
       addCount(key, 1);
     };
     await forEachYielding(await readTable(store, key), ROWS_PER_TURN, foldRow);
   }
   const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
   for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;
-  return { files, rows: old.rows.with(newRows), thefts: old.thefts.with(thefts.values()), newRows };
+  return { files, rows: old.rows.with(newRows), thefts: old.thefts.with(thefts.values()), withdrawn, newRows };
 }
 
 async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterable<VolatileRow>> {

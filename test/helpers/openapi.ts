@@ -14,7 +14,7 @@ export interface DescribedOperation {
   operationId: string;
   /** Those of headers stand in the components. */
   parameters?: (Parameter | { $ref: string })[];
-  requestBody?: { content: Record<string, { schema: Json }> };
+  requestBody?: { required: boolean; content: Record<string, { schema: Json }> };
   responses: Record<string, { headers?: Json; content?: Record<string, { schema: Json }> }>;
 }
 

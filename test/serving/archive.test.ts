@@ -69,8 +69,10 @@ describe("GET /v1/archive", () => {
     expect(new Set(all.map(({ id }) => id)).size).toBe(120);
     expect(all.map(({ from }) => from)).toEqual(all.map(({ from }) => from).sort());
     expect(all.slice(0, 4).map(({ subject }) => subject)).toEqual([...ARCHIVE_SUBJECTS]);
-    const past = await listOf("?page=9");
-    expect([past.manifests, past.next]).toEqual([[], null]);
+    for (const page of ["9", "999999999", "1000000000", "9".repeat(100)]) {
+      const past = await listOf(`?page=${page}`);
+      expect([page, past.manifests, past.next]).toEqual([page, [], null]);
+    }
   });
 
   test("says how long each table keeps a row, and what always stays", async () => {
@@ -90,6 +92,8 @@ describe("GET /v1/archive", () => {
     ["?page=0", "/page"],
     ["?page=", "/page"],
     ["?page=1.5", "/page"],
+    ["?page=1e9", "/page"],
+    [`?page=${"9".repeat(101)}`, "/page"],
     ["?page=1&page=2", "/page"],
     ["?subject=orders", "/subject"],
     ["?subject=", "/subject"],

@@ -96,6 +96,22 @@ describe("how long an ask waits", () => {
     expect([line.size, line.earliestProbe(cap("https://third.example/")) !== null]).toEqual([1, true]);
   });
 
+  test("asks for one url at the same moment are one record and one of the client's share", async () => {
+    const { asks, log } = asksOver({ queue: createAskQueue({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
+    const url = "https://twice.example/";
+    const waits = await Promise.all(Array.from({ length: 50 }, () => waitOf(asks, url, "much")));
+    expect([new Set(waits), log.records.length]).toEqual([new Set([1]), 1]);
+    expect(await waitOf(asks, "https://one.example/", "much")).toBe(1);
+    // Its share is used up now, so its next ask waits; another client's ask for the same does not wait for it.
+    const both = ["much", "other"].map((client) => waitOf(asks, "https://late.example/", client));
+    expect([await Promise.all(both), log.records.length]).toEqual([[1, 1], 4]);
+    log.down = true;
+    const none = await Promise.all([1, 2].map(() => asks.put(ask("https://down.example/"), "third")));
+    expect(none.map(({ queued }) => queued)).toEqual([false, false]);
+    log.down = false;
+    expect(await waitOf(asks, "https://down.example/", "third")).toBe(1);
+  });
+
   test("past a client's share its asks have their turns later, twenty an hour; nobody else waits for it", async () => {
     const { asks, log } = asksOver({ queue: createAskQueue({ asks_per_hour: 2 }), limits: { asks_per_hour: 2 } });
     const waits = [];

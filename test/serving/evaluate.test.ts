@@ -102,7 +102,38 @@ describe("would this answer pass", () => {
   });
 });
 
+describe("numbers of an expectation", () => {
+  test.each([
+    ['{"d":-0.0}', "$.d", "0", true],
+    ['{"d":[-0.0,{"b":1,"a":2}]}', "$.d", '[0,{"a":2,"b":1}]', true],
+    ['{"d":0}', "$.d", "1", false],
+    ['{"d":9007199254740993}', "$.d", "9007199254740991", false],
+    ['{"d":"\\ud800"}', "$.d", '"?"', false],
+  ])("%s: is %s %s? %s", async (body, path, value, pass) => {
+    const jsonpath = { path, value: JSON.parse(value) };
+    expect((await evaluated({ ...JSON_ANSWER, body, expect: { jsonpath } })).pass).toBe(pass);
+  });
+});
+
 describe("bad questions", () => {
+  const CALL = `"status":200,"capability_id":"${capOf(SUM)}"`;
+  const DEEP = `${"[".repeat(66)}${"]".repeat(66)}`;
+  test.each([
+    [`{${CALL},"input":{"body":{"id":9007199254740993}}}`, "/input/body/id"],
+    [`{${CALL},"input":{"body":{"a":[1e400]}}}`, "/input/body/a/0"],
+    [`{${CALL},"input":{"body":${DEEP}}}`, "/input/body/0/0/0/0/0/0/0/0"],
+    [`{${CALL},"expect":{"jsonpath":{"path":"$","value":${DEEP}}}}`, "/expect/jsonpath/value/0/0/0/0/0/0"],
+    [`{${CALL},"expect":{"jsonpath":{"path":"$","value":9007199254740993}}}`, "/expect/jsonpath/value"],
+    [`{${CALL},"expect":{"jsonpath":{"path":"$[?@.a==9007199254740993]"}}}`, "/expect/jsonpath/path"],
+    [`{${CALL},"expect":{"schema":{"const":9007199254740993}}}`, "/expect/schema/const"],
+  ])("%#: what another value would stand for is refused at its place", async (body, pointer) => {
+    const answer = await serving.get("/v1/evaluate", { method: "POST", body });
+    expect([answer.status, ((await answer.json()) as { errors: object[] }).errors]).toEqual([
+      400,
+      [expect.objectContaining({ pointer })],
+    ]);
+  });
+
   test.each([
     [{ body: "a", base64: "YQ==" }, "/base64"],
     [{ base64: "*" }, "/base64"],

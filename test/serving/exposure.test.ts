@@ -232,6 +232,15 @@ describe("POST /v1/exposure", () => {
     expect(lines).toMatchObject([{ standing: "not_in_record", queued: false }, { standing: "lettered" }]);
   });
 
+  test("an unknown url that stands in a report many times is put in line once", async () => {
+    const before = serving.log.records.length;
+    const { lines } = await reportOf(Array(60).fill("https://often.example/x"));
+    expect([new Set(lines.map(({ queued }) => queued)), serving.log.records.length]).toEqual([
+      new Set([true]),
+      before + 1,
+    ]);
+  });
+
   test("nothing to look up is an empty report", async () => {
     expect(await reportOf([])).toMatchObject({
       lines: [],

@@ -165,7 +165,16 @@ describe("GET /v1/trust/{id}/failures", () => {
     expect(await pageOf("", capOf("fresh"))).toMatchObject({ failures: [], next: null });
     const statusOf = async (at: string) => (await serving.get(at)).status;
     expect(await statusOf(path("", `cap_${"0".repeat(26)}`))).toBe(404);
-    for (const query of ["?cursor=x", "?limit=0", "?limit=101", "?cursor=1-rec_x"]) {
+    for (const query of [
+      "?cursor=x",
+      "?limit=0",
+      "?limit=101",
+      "?limit=0x10",
+      "?limit=1e0",
+      "?limit=1.0",
+      "?limit=%201",
+      "?cursor=1-rec_x",
+    ]) {
       expect([query, await statusOf(path(query))]).toEqual([query, 400]);
     }
   });

@@ -58,6 +58,9 @@ const statusOf = (port: number, text: string): Promise<number> =>
 const asked = (port: number, path: string, headers = "", method = "GET"): Promise<number> =>
   statusOf(port, `${method} ${path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\n${headers}\r\n`);
 
+const post = (path: string, body: string): string =>
+  `POST ${path} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+
 const MANY = "9".repeat(300);
 const LONG = `${"x123/".repeat(200)}123`;
 
@@ -125,6 +128,14 @@ describe("what is no request of ours has its own answer", () => {
     const got = await asked(service.port, path);
     expect(got).toBeLessThan(500);
     expect([status, 400, 404]).toContain(got);
+  });
+
+  const DEEP = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
+  test.each([
+    ["/v1/evaluate", `{"status":200,"schema":{"a":${DEEP}}}`],
+    ["/v1/evaluate", `{"status":200,"expect":{"jsonpath":{"path":"$","value":${DEEP}}}}`],
+  ])("a body to %s that is nested 20,000 deep", async (path, body) => {
+    expect(await statusOf(service.port, post(path, body))).toBe(400);
   });
 
   test("a query that repeats one name 30,000 times is not copied for each", () => {

@@ -286,6 +286,7 @@ describe("the limits of looks", () => {
     ["an address of this machine", { url: "http://127.0.0.1/" }, "/url"],
     ["an odd port", { url: "https://seller.example:22/" }, "/url"],
     ["another scheme", { url: "ftp://seller.example/x" }, "/url"],
+    ["half a character", { url: "https://seller.example/\ud800" }, "/url"],
     ["no url", {}, "/url"],
     ["a number", { url: 7 }, "/url"],
     ["too long a url", { url: `https://seller.example/${"x".repeat(2048)}` }, "/url"],

@@ -19,7 +19,7 @@ import { ExposureReport } from "../../serving/schemas/exposure.ts";
 import { PlanAnswer } from "../../serving/schemas/route.ts";
 import { SearchAnswer } from "../../serving/schemas/search.ts";
 import { Follower } from "../../serving/tables/follower.ts";
-import { capOf, cardOf, listingDraft, ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
+import { capOf, cardOf, listingDraft, ORIGIN, PAYEE, PublicRecord, rowOf } from "../helpers/public-record.ts";
 import { ManualClock, servingOver } from "../helpers/serving.ts";
 
 const SUM = { url: "https://seller.example/sum", class: "arithmetic", description: "Adds two numbers" };
@@ -216,6 +216,8 @@ describe("what stock clients send and read", () => {
         "/dependencies/2/calls": "is not a member that is accepted here",
       },
     ],
+    ["check_grade", { url: SUM.url, payTo: PAYEE }, { "/payTo": "is not a member that is accepted here" }],
+    ["search_capabilities", { maxPrice: "0.000001" }, { "/maxPrice": "is not a member that is accepted here" }],
     ["search_capabilities", { q: 1, limit: "3" }, { "/q": "must be a text", "/limit": "must be a number" }],
     ["plan_route", { need: "sum", limit: 2.5 }, { "/limit": "must be a whole number" }],
     [
@@ -231,6 +233,14 @@ describe("what stock clients send and read", () => {
     const { type, errors = [] } = ProblemDocument.parse(JSON.parse(text));
     expect(type).toBe("/docs/api#bad-request");
     expect(Object.fromEntries(errors.map(({ pointer, detail }) => [pointer, detail]))).toEqual(wrong);
+  });
+
+  test("no tool takes an argument that it does not have", async () => {
+    for (const { name } of (await client.listTools()).tools) {
+      const { text } = await asked(name, { utm_source: "x" });
+      const { errors = [] } = ProblemDocument.parse(JSON.parse(text));
+      expect([name, errors.map(({ pointer }) => pointer)]).toEqual([name, expect.arrayContaining(["/utm_source"])]);
+    }
   });
 
   test("no schema of a tool has a word that a converter turns away", async () => {

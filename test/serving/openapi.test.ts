@@ -271,6 +271,26 @@ describe("what the server refuses, the schema refuses", () => {
   });
 });
 
+test("of all bodies only that of a stop may be left out", () => {
+  const optional = Object.values(document.paths).flatMap((methods) =>
+    Object.values(methods).flatMap(({ operationId, requestBody }) =>
+      requestBody?.required === false ? [operationId] : [],
+    ),
+  );
+  expect(optional).toEqual(["watcherStop"]);
+});
+
+test("whole numbers of a query have their bounds and what stands in for them", () => {
+  const schemaOf = (path: string, parameter: string) =>
+    document.paths[path]!.get!.parameters!.flatMap((one) =>
+      "name" in one && one.name === parameter ? [one.schema] : [],
+    );
+  expect(schemaOf("/v1/archive", "page")).toEqual([{ type: "integer", minimum: 1, default: 1 }]);
+  const limit = { type: "integer", minimum: 1, maximum: 100 };
+  expect(schemaOf("/v1/trust/{id}/failures", "limit")).toEqual([{ ...limit, default: 20 }]);
+  expect(schemaOf("/v1/buyers/{address}/orders", "limit")).toEqual([{ ...limit, default: 100 }]);
+});
+
 test("a value that the description does not allow is found", () => {
   const valid = answerSchemas(document);
   expect(valid("/v1/check", "get", 200, "application/json", '{"band":"E"}')).not.toEqual([]);

@@ -186,6 +186,7 @@ describe("what is refused, and leaves no record", () => {
     ["no time", () => signed({ at: "2026-02-31T00:00:00.000Z" }), 400, "/at"],
     ["not in the record", () => signed({ url: "https://unknown.example/x" }), 404, null],
     ["another verb than the record has", () => signed({ method: "POST" }), 404, null],
+    ["half a character", async () => ({ ...(await signed()), url: `${SUM.url}#\ud800` }), 400, "/url"],
     ["no url", () => signed({ url: "ftp://seller.example/" }), 400, "/url"],
     ["a member more", async () => ({ ...(await signed()), colour: 1 }), 400, "/colour"],
     ["no signature", async () => ({ ...(await signed()), signature: "0x12" }), 400, "/signature"],

@@ -16,6 +16,7 @@ import {
   componentsOf,
   type EndpointSpec,
   listingDraft,
+  PAYEE,
   PublicRecord,
   rowOf,
 } from "../helpers/public-record.ts";
@@ -206,6 +207,43 @@ test("a plan names the nearest with what they lack; words that say nothing do no
   expect(await candidates("SHA256 of an image")).toEqual([["digest", ["image"]]]);
   expect(await candidates("translate under one cent")).toEqual([["cheap", []]]);
   expect([await candidates("the"), await candidates("???")]).toEqual([[], []]);
+});
+
+test("a letter that is not shown any more ranks nobody, and the payee does not have it", async () => {
+  const grades = { a: "A", b: "B", f: "F", g: "F" } as const;
+  const letters = Object.entries(grades).map(([name, band]) => at(name, "Adds sums", { band }));
+  const unrated = at("u", "Adds sums");
+  const withdrawals = { a: 60, f: 60, b: 19 } as Record<string, number>;
+  const rows = [...letters, unrated].map((spec) =>
+    rowOf(spec, { withdrawn_since: withdrawals[nameOf(spec.url)] ?? 0 }),
+  );
+  const own = await PublicRecord.open();
+  const composites = { a: 0.9, b: 0.8, f: 0.1, g: 0.2 } as Record<string, number>;
+  const cards = letters.map((spec) =>
+    own.grades([cardOf(spec, { band: spec.band!, composite: composites[nameOf(spec.url)]!, sample_count: 100 })], "x"),
+  );
+  await own.publish(
+    [...letters, unrated].map((spec) => listingDraft(spec)),
+    ...cards,
+  );
+  await own.live(rows.map((row) => ({ ...row, withdrawn_since: 0 })));
+  const over = await servingOver(own, { sales: SALES });
+  const asked = async (query: Record<string, string>) => {
+    const answer = await over.get(`/v1/search?${new URLSearchParams({ q: "adds sums", ...query })}`);
+    const found = SearchAnswer.parse(await answer.json());
+    return found.capabilities.map(({ url, band }) => `${nameOf(url)} ${band}`);
+  };
+  expect(await asked({})).toEqual(["a A", "b B", "u UNRATED", "g F", "f F"]);
+  await own.live(rows);
+  await over.follower.refresh();
+  const shown = ["b B", "a UNRATED", "f UNRATED", "u UNRATED", "g F"];
+  expect([await asked({}), await asked({ order: "letter" }), await asked({ q: "" })]).toEqual([shown, shown, shown]);
+  expect(await asked({ limit: "1" })).toEqual(["b B"]);
+  expect(await asked({ band: "B" })).toEqual(["b B"]);
+  expect(await asked({ band: "UNRATED" })).toEqual(["a UNRATED", "f UNRATED", "u UNRATED"]);
+  const check = await over.get(`/v1/check?${new URLSearchParams({ url: letters[0]!.url, pay_to: PAYEE })}`);
+  expect(((await check.json()) as { payee: unknown }).payee).toMatchObject({ listed: 5, graded: 2, bestBand: "B" });
+  await own.close();
 });
 
 test("follows the record, and a thread that lost its index or refused a batch is told everything again", async () => {

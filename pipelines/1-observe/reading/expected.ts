@@ -1,10 +1,11 @@
-import { isDeepStrictEqual } from "node:util";
 import { query as selectNodes } from "jsonpath-rfc9535";
 import parsePath from "jsonpath-rfc9535/parser";
 import { RE2JS } from "re2js";
+import { canonicalText, MAX_INTEGER } from "../../../infra/canonical.ts";
 import type { BodyOf } from "../../record/bodies.ts";
 import type { BuyersExpectation, ExpectationFault } from "../../record/expectation.ts";
-import { clean, isObject, MAX_VALUES_LONG_TEXT, parseJson, valueIfKeepable } from "../json.ts";
+import { findInexact, pointerOf } from "../../record/faults.ts";
+import { clean, isObject, MAX_VALUES_LONG_TEXT, parseJson } from "../json.ts";
 import { OutOfTime, runWithCpuLimit, type Schemas } from "./schema.ts";
 
 type Check = BodyOf<"paid.result">["checks"][number];
@@ -26,8 +27,10 @@ const ALLOWED_FUNCTIONS = new Set(["length", "count", "value"]);
 function whyPathUnusable(path: string): string | null {
   let descents = 0;
   let refusedFunction: string | null = null;
+  let inexactNumber: number | null = null;
   try {
     JSON.stringify(parsePath(path), (_, node: unknown) => {
+      if (typeof node === "number" && Math.abs(node) > MAX_INTEGER) inexactNumber = node;
       if (isObject(node) && node.type === "DescendantSegment") descents += 1;
       if (isObject(node) && node.type === "FunctionExpr" && !ALLOWED_FUNCTIONS.has(String(node.name)))
         refusedFunction = `${node.name}`;
@@ -38,6 +41,7 @@ function whyPathUnusable(path: string): string | null {
   }
   if (refusedFunction !== null)
     return `has the function ${refusedFunction}(); there are length, count and value, and regex beside it`;
+  if (inexactNumber !== null) return `has a number past 2^53 - 1 (${inexactNumber}), which cannot be compared exactly`;
   return descents > MAX_DESCENTS ? `has more than ${MAX_DESCENTS} ".."` : null;
 }
 
@@ -57,8 +61,12 @@ function whyRegexUnusable(regex: string): string | null {
  */
 export function findExpectationFaults(expect: BuyersExpectation, schemas: Schemas): ExpectationFault[] {
   const { schema, jsonpath, regex } = expect;
+  const inexact = findInexact(expect);
   const faults: [string, string | null][] = [
-    ["", valueIfKeepable(expect) === undefined ? "cannot be written in one way (RFC 8785)" : null],
+    [
+      inexact === null || inexact.path.length === 0 ? "" : pointerOf(inexact.path),
+      inexact && `cannot be compared exactly: ${inexact.detail}`,
+    ],
     ["/schema", schema === undefined || schemas.isUsable(schema) ? null : "is no JSON Schema that can be used"],
     ["/jsonpath/path", jsonpath ? whyPathUnusable(jsonpath.path) : null],
     ["/regex", regex === undefined ? null : whyRegexUnusable(regex)],
@@ -78,10 +86,24 @@ function runCheck(name: string, says: string, work: () => boolean): Check {
   }
 }
 
-/** Does the path select something, and does each selected value equal `value`? Without `value` any selection passes. */
+/** Returns the RFC 8785 text of a part of an answer; null if it has none, and so equals no value that can be expected. */
+function textOf(part: unknown): string | null {
+  try {
+    return canonicalText(part);
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Does the path select something, and does each selected value equal `value`? Without `value` any selection passes.
+ * Values are equal if their RFC 8785 texts are, in which -0 is 0.
+ */
 function matchesPath({ path, value }: NonNullable<BuyersExpectation["jsonpath"]>, parsed: unknown): boolean {
   const found = selectNodes(parsed as Parameters<typeof selectNodes>[0], path);
-  return found.length > 0 && (value === undefined || found.every((one) => isDeepStrictEqual(one, value)));
+  if (value === undefined) return found.length > 0;
+  const expected = canonicalText(value);
+  return found.length > 0 && found.every((one) => textOf(one) === expected);
 }
 
 /** Checks an answer against its buyer's expectation: one check for each member of the expectation. */

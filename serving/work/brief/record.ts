@@ -437,7 +437,7 @@ async function membersOf(
   const hasBand =
     (...bands: Band[]) =>
     (entry: ListedEntry) =>
-      bands.includes(headlineOf(entry)?.band ?? "UNRATED");
+      bands.includes(view.bandOf(entry));
   const collectMembers = async (isMember: (entry: ListedEntry) => boolean, says: string): Promise<Members> => {
     const entries: ListedEntry[] = [];
     const giveTurn = createYielder(ENTRIES_PER_TURN);

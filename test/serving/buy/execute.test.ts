@@ -120,6 +120,8 @@ describe("without a payment", () => {
     [{ need: "sum", capability_ids: [`cap_${"0".repeat(26)}`] }, "/need"],
     [{ need: "sum", max_total: "1" }, "/max_total"],
     [{ need: "sum", input: { query: { a: 1 } } }, "/input/query/a"],
+    [{ need: "sum", input: { query: { a: "\ud800" } } }, "/input/query/a"],
+    [{ need: "sum", input: { body: { id: 9_007_199_254_740_992 } } }, "/input/body/id"],
   ])("%j is refused at %s", async (body, pointer) => {
     const answer = await fetch(service.url + EXECUTE, asking(body));
     expect(answer.status).toBe(400);

@@ -63,6 +63,8 @@ test.each<[string, string, [string, RegExp][]]>([
   ["?city=Oslo&units=c", "one of three", [["/query/when", /must be given/]]],
   ["?city=&when=now&units=c", "an empty one", [["/query/city", /must not be empty/]]],
   ["?city=a&city=b&when=now&units=c", "one twice", [["/query/city", /must be given once/]]],
+  ["?city=a&when=now&units=c&units=d", "one of the query twice", [["/query/units", /must be given once/]]],
+  ["?city=a&when=now&units=", "an empty one of the query", [["/query/units", /must not be empty/]]],
   [`?city=${"x".repeat(1_001)}&when=now&units=c`, "a long one", [["/query/city", /at most 1000/]]],
   ["?city=..&when=now&units=c", "a way out of the path", [["/query/city", /dots/]]],
   [

@@ -1,0 +1,44 @@
+import type { Band } from "../../pipelines/record/vocabulary.ts";
+import { type CardEntry, type Entry, headlineOf } from "./entry.ts";
+
+/**
+ * When at least this share of the records behind a card is withdrawn, no letter is shown (grading-params.json,
+ * withdrawn).
+ */
+const WITHDRAWN_SHARE = 0.2;
+
+/** The numbers of observations and withdrawals since a card. */
+export interface CountsSince {
+  observations: number;
+  withdrawn: number;
+}
+
+/** What is shown of an endpoint's headline card, as of the withdrawals since. */
+export interface ShownGrade {
+  headline: CardEntry;
+  band: Band;
+  /** null: no sample is behind the card, or none any more. */
+  composite: number | null;
+  /** Number of records behind the card that were withdrawn since. */
+  withdrawn: number;
+  /** Whether so many were withdrawn that no letter is shown. */
+  isDoubtful: boolean;
+}
+
+/** Returns what GET /v1/check shows of an endpoint's card; null before the first one. */
+export function shownGrade(entry: Entry, countsSince: (leaf: number) => CountsSince): ShownGrade | null {
+  const headline = headlineOf(entry);
+  if (!headline) return null;
+  const { samples, measured, band, composite } = headline;
+  const counted = countsSince(headline.leaf).withdrawn;
+  const withdrawn = samples === undefined ? counted : Math.min(counted, samples);
+  // A card that does not state its number of records may rest on withdrawn records only.
+  const isDoubtful = withdrawn > 0 && (samples === undefined || withdrawn >= WITHDRAWN_SHARE * samples);
+  return {
+    headline,
+    band: isDoubtful ? "UNRATED" : band,
+    composite: measured && withdrawn !== samples ? composite : null,
+    withdrawn,
+    isDoubtful,
+  };
+}
