@@ -4,7 +4,7 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
-import { jwksOf, type KeyChain, readKeys, verifyKeysDocument } from "../published/keys.ts";
+import { chainOf, jwksOf, readKeys, verifyKeysDocument } from "../published/keys.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { keysKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
@@ -55,8 +55,8 @@ export async function followKeys(
 
 /**
  * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It reads
- * the keys documents after the mirror's own one; each names the one before it and is signed by a cards key of that
- * one. Its own document may name other keys than the pins too: a monitor may have pinned the older one of two keys, and
+ * the keys documents after the mirror's own one; each names the one before it, is not dated before it and is signed by a cards key
+ * of that one. Its own document may name other keys than the pins too: a monitor may have pinned the older one of two keys, and
  * a mirror may have been killed before it saved its pins. This alone proves nothing about the tree: the checkpoint must
  * still extend every head that was proven before.
  * @returns the pins with the keys of the newest document, or null when these are the pins that are held
@@ -72,7 +72,7 @@ export async function findLaterKeys(
 ): Promise<Pins | null> {
   const ownDocument = await readKeys(store, pinnedDocument);
   if (!ownDocument) return null;
-  let chain: KeyChain = { jwks: jwksOf(ownDocument), sha256: pinnedDocument.sha256 };
+  let chain = chainOf(ownDocument, pinnedDocument.sha256);
   for (let ahead = 1; ahead <= MAX_DOCUMENTS_AHEAD; ahead++) {
     const n = ownDocument.n + ahead;
     const bytes = await source.get(keysKey(n), MAX_BYTES.keys);
