@@ -127,7 +127,12 @@ async function copyOfThief(stolen: Signer, computed_at: string, hours: number): 
   await store.create(entriesPath(0, size + 1), await packBundle([...entries, leaf]));
   const log = { name: ORIGIN, publicKey: thief.log.publicKey, sign: thief.log.sign };
   const witness = { name: `${ORIGIN}/witness`, publicKey: thief.witness.publicKey, sign: thief.witness.sign };
-  const note = signCheckpoint({ origin: ORIGIN, size: size + 1, root: state.root() }, log, witness, new Date(at(hours)));
+  const note = signCheckpoint(
+    { origin: ORIGIN, size: size + 1, root: state.root() },
+    log,
+    witness,
+    new Date(at(hours)),
+  );
   for (const [key, value] of [
     ["checkpoint", note],
     ["hint/keys.json", canonicalBytes({ ...named, leaf: size })],
@@ -375,6 +380,53 @@ describe("a monitor", () => {
     const forged = await bed.round({ sources: [new DirectorySource(strange)], maxAgeSeconds: 0 });
     expect([forged.faults.map(({ code }) => code), forged.newCheckpoints]).toEqual([["tampered"], 0]);
     await rm(strange, { recursive: true, force: true });
+    await bed.close();
+  });
+
+  test("learns from the tree that a cards key is retired, and no thief of it moves its head or makes it see a fork", async () => {
+    const bed = await MonitorBed.open();
+    const honest = new DirectorySource(join(dir, "public"));
+    bed.clock.set(at(0));
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    const stolen = keys().cards;
+    rotateKey(join(dir, "keys"), "cards", new Date(at(1)));
+    await publishAt(2);
+    bed.clock.set(at(3));
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    const before = bed.state.trusted!;
+    expect([before.keys?.n, before.ever.length]).toEqual([1, 1]);
+    const hostile = new DirectorySource(await copyOfThief(stolen, at(0.5), 3));
+    await publishAt(3);
+    const beside = await bed.round({ sources: [hostile, honest] });
+    expect(beside).toMatchObject({ forks: [], head: { size: await treeSize() }, newCheckpoints: 1 });
+    expect(beside.faults.map(({ code, message }) => [code, message])).toEqual([
+      ["tampered", expect.stringContaining(`keys/2.json does not hold: expected a date not before ${at(2)}`)],
+    ]);
+    expect(bed.state.trusted).toEqual(before);
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    await bed.close();
+  });
+
+  test("pins no later keys with a checkpoint whose tree does not begin with the proven one", async () => {
+    const bed = await MonitorBed.open();
+    const honest = new DirectorySource(join(dir, "public"));
+    const stolen = keys().cards;
+    // Within the overlap the old key may sign a document. The honest log grows past the tree that the thief has copied.
+    rotateKey(join(dir, "keys"), "cards", new Date(at(1)), new Date(at(25)));
+    await publishAt(2);
+    const hostile = new DirectorySource(await copyOfThief(stolen, at(2), 2));
+    await publishAt(3);
+    bed.clock.set(at(3));
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    const before = bed.state.trusted;
+    const beside = await bed.round({ sources: [honest, hostile] });
+    expect(beside).toMatchObject({ forks: [], head: { size: await treeSize() }, newCheckpoints: 0 });
+    const expected = expect.stringContaining(
+      `expected a tree that begins with the ${await treeSize()} leaves proven here`,
+    );
+    expect(beside.faults.map(({ code, message }) => [code, message])).toEqual([["tampered", expected]]);
+    expect([bed.state.trusted, await bed.files.list("")]).toEqual([before, []]);
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
     await bed.close();
   });
 });
