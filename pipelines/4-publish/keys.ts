@@ -75,9 +75,10 @@ function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
 }
 
 /**
- * Writes the next keys document if the keys differ from the newest published document. It is signed by a cards key
- * that document n - 1 declares valid at `computedAt`, so that each document certifies the next; document 0 by a key
- * that it declares valid itself.
+ * Writes the next keys document if the keys differ from the newest published document. It is dated `now`, or as
+ * document n - 1 if that is later (a clock was set back), since readers refuse a document dated before the one before
+ * it. It is signed by a cards key that document n - 1 declares valid then, so that each document certifies the next;
+ * document 0 by a key that it declares valid itself.
  * @returns the leaf to publish, or null when nothing changed.
  * @throws Failure `keys` when none of our keys is such a key: no reader could verify the document
  */
@@ -86,13 +87,15 @@ export async function writeKeys(
   fold: PublishedFold,
   jwks: Jwks,
   signers: Pick<PublisherSigners, "cards" | "retired">,
-  computedAt: Date,
+  now: Date,
 ): Promise<Draft | null> {
   const previousDocument = await readNewestKeys(store, fold);
   if (previousDocument && Buffer.compare(canonicalBytes(previousDocument.keys), canonicalBytes(jwks.keys)) === 0)
     return null;
   if (previousDocument) checkNotOlder(previousDocument, jwks);
   const n = previousDocument ? previousDocument.n + 1 : 0;
+  const previousDate = previousDocument ? new Date(previousDocument.computed_at) : now;
+  const computedAt = previousDate > now ? previousDate : now;
   const trustedKeys = { keys: previousDocument?.keys ?? jwks.keys } as Jwks;
   const signer = cardSignerAt(trustedKeys, signers, computedAt);
   if (!signer) {
@@ -117,6 +120,7 @@ export async function writeKeys(
     return (
       storedDocument.n === n &&
       storedDocument.previous === document.previous &&
+      (!previousDocument || new Date(storedDocument.computed_at) >= previousDate) &&
       verifyObject(trustedKeys, storedDocument, { purpose: "cards", at: storedDocument.computed_at }).ok
     );
   });

@@ -71,13 +71,17 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
   const head = await treeHeadOrRotated(options, bytes, state, lastCommit, say);
-  checkAge(head, clock, options.maxAgeSeconds);
   const earlierHeads = [lastCommit?.head, pending].filter((one): one is SavedTreeHead => !!one);
   for (const earlierHead of earlierHeads) await checkNotOlder(head, earlierHead, state);
   const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted?.index ?? null, missingList);
-  if (trusted && trusted.head.size === head.size) return run.refresh(head, trusted);
+  if (trusted && trusted.head.size === head.size) {
+    checkAge(head, clock, options.maxAgeSeconds);
+    return run.refresh(head, trusted);
+  }
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   for (const earlierHead of earlierHeads) await checkExtends(head, earlierHead, tiles, state);
+  // Only now: an old checkpoint proves a fork as well as a new one does, and its note is kept then.
+  checkAge(head, clock, options.maxAgeSeconds);
   await state.savePending(toSavedTreeHead(head));
   return run.copyNew(head, tiles);
 }

@@ -4,7 +4,7 @@ import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
-import { jwksOf, type KeyChain, readKeys, verifyKeysDocument } from "../published/keys.ts";
+import { chainOf, jwksOf, type KeyChain, readKeys, verifyKeysDocument } from "../published/keys.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { keysKey } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
@@ -15,25 +15,24 @@ import type { MirrorState, NewestLeaves } from "./state.ts";
 const MAX_DOCUMENTS_AHEAD = 256;
 
 /**
- * Returns the log's and the witness's keys of a keys document that are not retired at `now`, as verifier keys. Keys that
- * become valid later are among them.
+ * Returns the pins with the log's and the witness's keys of a keys document that are not retired at `now`; null when it
+ * lists no such log key. Keys that become valid later are among them.
  */
-function validVkeysOf(jwks: Jwks, origin: string, now: Date): { logs: string[]; witnesses: string[] } {
+export function pinsOfKeys(jwks: Jwks, { log, witness }: Pins, origin: string, now: Date): Pins | null {
   const validKeys = (purpose: string) =>
     jwks.keys.flatMap((key) => {
       const retired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
       const publicKey = key.purpose === purpose && !retired ? fromBase64url(key.x) : null;
       return publicKey ? [publicKey] : [];
     });
-  return {
-    logs: validKeys("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519)),
-    witnesses: validKeys("witness").map((publicKey) =>
-      formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE),
-    ),
-  };
+  const logs = validKeys("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519));
+  const witnesses = validKeys("witness").map((publicKey) =>
+    formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE),
+  );
+  return logs.length > 0 ? { log, witness, logs, witnesses } : null;
 }
 
-const areSamePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
+export const areSamePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
 
 /** Called after a run: pins (saves as trusted) the keys that the newest proven keys document declares valid. */
 export async function followKeys(
@@ -46,19 +45,38 @@ export async function followKeys(
   const pins = await state.readPins();
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
-  const vkeys = validVkeysOf(jwksOf(document), origin, clock.now());
+  const newPins = pinsOfKeys(jwksOf(document), pins, origin, clock.now());
   // With a document without a log key no checkpoint would be accepted any more, so the old pins are kept.
-  if (vkeys.logs.length === 0) return;
-  const newPins = { log: pins.log, witness: pins.witness, ...vkeys };
-  if (!areSamePins(pins, newPins)) await state.savePins(newPins);
+  if (newPins && !areSamePins(pins, newPins)) await state.savePins(newPins);
+}
+
+/**
+ * Reads the keys documents `first` to `last` of a source, as far as it has them, and verifies that each continues the
+ * chain.
+ * @returns the chain with the last of them
+ * @throws Unproven for a document that does not continue the chain
+ */
+export async function followChain(
+  source: Pick<Source, "get">,
+  chain: KeyChain,
+  first: number,
+  last: number,
+): Promise<KeyChain> {
+  let newest = chain;
+  for (let n = first; n <= Math.min(last, first + MAX_DOCUMENTS_AHEAD - 1); n++) {
+    const bytes = await source.get(keysKey(n), MAX_BYTES.keys);
+    if (!bytes) break;
+    newest = verifyKeysDocument({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, newest);
+  }
+  return newest;
 }
 
 /**
  * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It reads
- * the keys documents after the mirror's own one; each names the one before it and is signed by a cards key of that
- * one. Its own document may name other keys than the pins too: a monitor may have pinned the older one of two keys, and
- * a mirror may have been killed before it saved its pins. This alone proves nothing about the tree: the checkpoint must
- * still extend every head that was proven before.
+ * the keys documents after the mirror's own one; each names the one before it, is not dated before it and is signed by
+ * a cards key of that one. Its own document may name other keys than the pins too, since the mirror may have been killed
+ * before it saved its pins. This alone proves nothing about the tree: the checkpoint must still extend every head that was
+ * proven before.
  * @returns the pins with the keys of the newest document, or null when these are the pins that are held
  * @throws Unproven for a document that does not continue the chain
  */
@@ -72,14 +90,8 @@ export async function findLaterKeys(
 ): Promise<Pins | null> {
   const ownDocument = await readKeys(store, pinnedDocument);
   if (!ownDocument) return null;
-  let chain: KeyChain = { jwks: jwksOf(ownDocument), sha256: pinnedDocument.sha256 };
-  for (let ahead = 1; ahead <= MAX_DOCUMENTS_AHEAD; ahead++) {
-    const n = ownDocument.n + ahead;
-    const bytes = await source.get(keysKey(n), MAX_BYTES.keys);
-    if (!bytes) break;
-    chain = verifyKeysDocument({ n, key: keysKey(n), sha256: sha256hex(bytes) }, bytes, chain);
-  }
-  const vkeys = validVkeysOf(chain.jwks, origin, clock.now());
-  const laterPins = { log: pins.log, witness: pins.witness, ...vkeys };
-  return vkeys.logs.length > 0 && !areSamePins(pins, laterPins) ? laterPins : null;
+  const ownChain = chainOf(ownDocument, pinnedDocument.sha256);
+  const { jwks } = await followChain(source, ownChain, ownDocument.n + 1, Number.POSITIVE_INFINITY);
+  const laterPins = pinsOfKeys(jwks, pins, origin, clock.now());
+  return laterPins && !areSamePins(pins, laterPins) ? laterPins : null;
 }

@@ -4,7 +4,7 @@ import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
 import { parseJson, parseLeaf, Unproven } from "../published/errors.ts";
 import { toNewestIndex } from "../published/fold.ts";
-import { type CardSignatures, jwksOf, type KeyChain, readKeys } from "../published/keys.ts";
+import { type CardSignatures, chainOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { createObjectFetch, type ProvenBundle } from "../published/reader.ts";
 import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, type Leaf } from "../record/leaf.ts";
 import type { ExposedStore } from "./copy.ts";
@@ -56,7 +56,7 @@ export class LeafWalk {
       const tree = await TreeState.load(head.size, Buffer.from(head.root, "hex"), createObjectFetch(exposed.store));
       const document = keys && (await readKeys(exposed.store, keys));
       if (keys && !document) return fromFirstLeaf();
-      const chain = keys && document && { jwks: jwksOf(document), sha256: keys.sha256 };
+      const chain = keys && document && chainOf(document, keys.sha256);
       return new LeafWalk(exposed, copier, cardSignatures, tree, chain, { keys, index }, onlyPart);
     } catch (error) {
       if (error instanceof MissingObject || error instanceof Tampered) return fromFirstLeaf();

@@ -119,10 +119,11 @@ export class Monitor {
       shownCheckpoints.map(({ digest }) => digest),
       this.#mayLead,
     );
+    const head = state.readHead();
+    if (head && head.n !== headBefore?.n) await this.#trust.followDocuments(answeringSources, head);
     this.#findFaults(shownCheckpoints, headBefore, faults);
     const foundNames = await this.#readNames(answeringSources, faults);
     const noticesPrinted = await this.#sendNotices(faults);
-    const head = state.readHead();
     return {
       head: head && { size: head.size, root: head.root.toString("hex") },
       newCheckpoints: (state.readPage(null, 1)[0]?.n ?? 0) - lastKeptBefore,

@@ -4,11 +4,12 @@ import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import type { Checkpoint, CheckpointTrust, TreeHead } from "../../infra/tree/checkpoint.ts";
 import { ED25519 } from "../../infra/tree/note.ts";
-import { findLaterKeys } from "../mirror/rotation.ts";
+import { areSamePins, followChain, pinsOfKeys } from "../mirror/rotation.ts";
+import { headOfNote } from "../published/equivocation.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
-import { KeysDocument } from "../published/keys.ts";
+import { chainOf, jwksOf, KeysDocument } from "../published/keys.ts";
 import { MAX_BYTES } from "../published/limits.ts";
-import { HINT_KEYS, kindOfKey } from "../published/objects.ts";
+import { CHECKPOINT, HINT_KEYS, kindOfKey } from "../published/objects.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
 import {
@@ -24,16 +25,24 @@ import type { MonitorState, TrustedKeys } from "./state.ts";
 
 const HintedKeys = z.looseObject({ key: z.string(), leaf: z.int().min(0) });
 
+/** A keys document that a leaf of a tree names. */
+type LoggedKeys = NonNullable<TrustedKeys["keys"]>;
+
 /**
- * Finds the keys document that a source names, and proves it by its leaf in the tree of a signed checkpoint. Later
- * rotations are verified from this document on. Returns null when the source does not serve the objects that prove
- * it.
+ * Finds the keys document that a source names, and proves it by its leaf in a tree. Returns null when the source does
+ * not serve the objects that prove it.
+ * @param knownKey name of a document that need not be found again
  */
-async function findKeysDocument(source: Source, head: TreeHead): Promise<TrustedKeys["keys"]> {
+async function findKeysDocument(
+  source: Source,
+  head: { size: number; root: Buffer },
+  knownKey?: string,
+): Promise<LoggedKeys | null> {
   try {
     const hint = await source.get(HINT_KEYS, MAX_BYTES.hint);
     const { data: hintedKeys } = HintedKeys.safeParse(hint && parseJson(hint));
     if (!hintedKeys || hintedKeys.leaf >= head.size || kindOfKey(hintedKeys.key) !== "keys") return null;
+    if (hintedKeys.key === knownKey) return null;
     const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
     for await (const { leaf } of reader.leaves(hintedKeys.leaf, hintedKeys.leaf + 1)) {
       const bytes =
@@ -49,6 +58,24 @@ async function findKeysDocument(source: Source, head: TreeHead): Promise<Trusted
   }
 }
 
+/**
+ * Finds the keys document as {@link findKeysDocument} does; null for one that is older than the pinned one.
+ * @throws Unproven when a document does not continue the chain from the pinned one, SourceDown, Oversized
+ */
+async function findLaterDocument(
+  source: Source,
+  head: { size: number; root: Buffer },
+  pinned: LoggedKeys,
+  knownKey?: string,
+): Promise<LoggedKeys | null> {
+  const found = await findKeysDocument(source, head, knownKey);
+  if (!found || found.n < pinned.n) return null;
+  const chain = await followChain(source, chainOf(documentOf(pinned), pinned.sha256), pinned.n + 1, found.n);
+  return chain.sha256 === found.sha256 ? found : null;
+}
+
+const documentOf = ({ text }: LoggedKeys): KeysDocument => KeysDocument.parse(JSON.parse(text));
+
 /** Returns all log keys that were ever trusted, including those of `pins`. */
 const addPins = (pins: Pins, earlier: TrustedKeys | null): string[] => [
   ...new Set([...(earlier?.ever ?? []), pins.log, ...(pins.logs ?? [])]),
@@ -56,8 +83,8 @@ const addPins = (pins: Pins, earlier: TrustedKeys | null): string[] => [
 
 /**
  * The keys that a monitor trusts: those given, else those pinned at the first start, else those that the source shows
- * now, which are then pinned. Rotations are followed as by a mirror: each keys document names the one before it and
- * is signed by a key of that one.
+ * now, which are then pinned. Rotations are followed as by a mirror: each keys document names the one before it, is not
+ * dated before it, and is signed by a key of that one.
  */
 export class MonitorTrust {
   constructor(
@@ -99,31 +126,59 @@ export class MonitorTrust {
    */
   async open(source: Source, bytes: Uint8Array): Promise<Checkpoint> {
     await this.#pin(source, bytes);
-    const trust = this.currentTrust!;
     try {
-      const checkpoint = openTreeHead(bytes, trust, this.clock);
+      const checkpoint = openTreeHead(bytes, this.currentTrust!, this.clock);
       await this.#findMissingDocument(source, checkpoint);
       return checkpoint;
     } catch (error) {
-      const { trusted } = this.state;
-      if (!(error instanceof Unproven) || !trusted?.keys) throw error;
-      const { key, sha256, text } = trusted.keys;
-      const bytesOfKeys = Buffer.from(text);
-      const info = { key, etag: sha256, size: bytesOfKeys.length, modifiedAt: this.clock.now() };
-      const pinnedStore = { get: async () => ({ ...info, bytes: bytesOfKeys }) };
-      const laterPins = await findLaterKeys(
-        source,
-        pinnedStore,
-        trusted.pins,
-        { key, sha256 },
-        trust.log.name,
-        this.clock,
-      );
-      if (!laterPins) throw error;
-      const checkpoint = openTreeHead(bytes, { ...trustOfPins(laterPins), policy: this.givenKeys.policy }, this.clock);
-      this.state.saveTrusted({ ...trusted, pins: laterPins, ever: addPins(laterPins, trusted) });
-      this.say("the keys of the checkpoint were rotated: their documents continue the chain from the pinned one");
+      const checkpoint = error instanceof Unproven ? await this.#openRotated(source, bytes) : null;
+      if (!checkpoint) throw error;
       return checkpoint;
+    }
+  }
+
+  /**
+   * Verifies a checkpoint under the keys of the document that its tree holds, if that is the pinned document or
+   * continues the chain from it. These keys are pinned only if the tree begins with the proven head: a stolen cards key
+   * can sign a keys document, but it takes the log's key too to sign another history.
+   * @returns null when the source shows no such document, or it has no other keys than those pinned
+   * @throws Unproven, BadNote, Unwitnessed, what the source throws
+   */
+  async #openRotated(source: Source, bytes: Uint8Array): Promise<Checkpoint | null> {
+    const { trusted } = this.state;
+    if (!trusted?.keys) return null;
+    const keys = await findLaterDocument(source, headOfNote(bytes), trusted.keys);
+    const { name: origin } = this.currentTrust!.log;
+    const pins = keys && pinsOfKeys(jwksOf(documentOf(keys)), trusted.pins, origin, this.clock.now());
+    if (!pins || areSamePins(pins, trusted.pins)) return null;
+    const checkpoint = openTreeHead(bytes, { ...trustOfPins(pins), policy: this.givenKeys.policy }, this.clock);
+    const head = this.state.readHead();
+    const reader = await RecordReader.openWithFetch(createSourceFetch(source), checkpoint);
+    if (head && !(await reader.extends(head))) {
+      const shown = `${checkpoint.size} leaves with the root ${checkpoint.root.toString("hex")}, under keys not pinned yet`;
+      throw new Unproven(CHECKPOINT, `a tree that begins with the ${head.size} leaves proven here`, shown);
+    }
+    this.state.saveTrusted({ pins, ever: addPins(pins, trusted), keys });
+    this.say("the keys of the checkpoint were rotated: their documents continue the chain from the pinned one");
+    return checkpoint;
+  }
+
+  /**
+   * Pins the newest keys document in the tree of the proven head, so that a cards key that it declares retired signs no
+   * further document for this monitor. Called when the head has grown. A source without the document, or with one that
+   * does not continue the chain, changes nothing.
+   * @throws faults of our own disk
+   */
+  async followDocuments(sources: readonly Source[], head: { size: number; root: Buffer }): Promise<void> {
+    for (const source of sources) {
+      const { trusted } = this.state;
+      if (!trusted?.keys) return;
+      try {
+        const keys = await findLaterDocument(source, head, trusted.keys, trusted.keys.key);
+        if (keys) this.state.saveTrusted({ ...trusted, keys });
+      } catch (error) {
+        if (!(error instanceof Failure)) throw error;
+      }
     }
   }
 

@@ -23,16 +23,27 @@ export const KeysDocument = z.looseObject({
 });
 export type KeysDocument = z.infer<typeof KeysDocument>;
 
-/** The keys that are valid at a position of the log, and the hash of their document, which the next document names. */
+/**
+ * The keys that are valid at a position of the log, and hash and date of their document. The next document names the
+ * hash, and is not dated before.
+ */
 export interface KeyChain {
   jwks: Jwks;
   sha256: string;
+  /** Absent for a document that could not be read. */
+  computedAt?: string;
 }
 
 /** Stands for the keys of a document that could not be read. Verifying with it throws {@link KeysUnread}. */
 export const UNREADABLE_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
+
+export const chainOf = (document: KeysDocument, sha256: string): KeyChain => ({
+  jwks: jwksOf(document),
+  sha256,
+  computedAt: document.computed_at,
+});
 
 /** Reads a keys document from our own store; null when it is missing or its hash is wrong. */
 export async function readKeys(
@@ -45,9 +56,10 @@ export async function readKeys(
 }
 
 /**
- * Checks that a keys document names the document before it and is signed by a key of that document. The first
- * document is signed by a key that it lists itself.
- * @returns keys and hash of this document, to verify the next one
+ * Checks that a keys document names the document before it, is not dated before it, and is signed by a key of that
+ * document. The first document is signed by a key that it lists itself. The signer chooses the date at which its key
+ * has to be valid: without the order of dates, a retired key could sign a document dated before its retirement.
+ * @returns this document's part of the chain, to verify the next one
  * @throws Unproven
  */
 export function verifyKeysDocument(
@@ -61,10 +73,13 @@ export function verifyKeysDocument(
     const expected = `document ${leaf.n} after ${previousChain?.sha256 ?? "none"}`;
     throw new Unproven(leaf.key, expected, `${document.n} after ${document.previous ?? "none"}`);
   }
-  const ownKeys = jwksOf(document);
-  const signerKeys = previousChain && previousChain.jwks !== UNREADABLE_KEYS ? previousChain.jwks : ownKeys;
+  const previousDate = previousChain?.computedAt;
+  if (previousDate !== undefined && Date.parse(document.computed_at) < Date.parse(previousDate))
+    throw new Unproven(leaf.key, `a date not before ${previousDate}`, document.computed_at);
+  const chain = chainOf(document, leaf.sha256);
+  const signerKeys = previousChain && previousChain.jwks !== UNREADABLE_KEYS ? previousChain.jwks : chain.jwks;
   verifySignature(leaf.key, signerKeys, document, document.computed_at);
-  return { jwks: ownKeys, sha256: leaf.sha256 };
+  return chain;
 }
 
 /**

@@ -117,8 +117,8 @@ async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
 }
 
 /**
- * Verifies the service's keys documents from the first: each must name the hash of the one before and be signed under
- * its keys, and the newest must contain the keys of the bundle.
+ * Verifies the service's keys documents from the first: each must name the hash of the one before, be dated no earlier
+ * and be signed under its keys, and the newest must contain the keys of the bundle.
  * @returns `says` with what is proven, or a plain text that explains why the documents could not be read
  * @throws Error for an invalid document
  */
@@ -128,7 +128,7 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
   if (!lastNumber) return "the keys documents were not given";
   const last = Number(lastNumber);
   if (last >= MAX_KEYS_DOCUMENTS) return `there are ${last + 1} keys documents, more than a page reads`;
-  let [previousKeys, hash]: [Jwks | null, string | null] = [null, null];
+  let [previousKeys, hash, previousDate]: [Jwks | null, string | null, string] = [null, null, ""];
   for (let n = 0; n <= last; n++) {
     progress(n, last + 1, "keys documents");
     const key = `keys/${n}.json`;
@@ -137,13 +137,12 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
     const document = objectOf(key, bytes);
     if (document.n !== n || document.previous !== hash)
       throw new Error(`${key} does not follow the document before it`);
+    const date = String(document.computed_at);
+    if (Date.parse(date) < Date.parse(previousDate)) throw new Error(`${key} is dated before the document before it`);
     const documentKeys = { keys: document.keys } as Jwks;
-    const verdict = await verifyObject(previousKeys ?? documentKeys, document, {
-      purpose: "cards",
-      at: String(document.computed_at),
-    });
+    const verdict = await verifyObject(previousKeys ?? documentKeys, document, { purpose: "cards", at: date });
     if (!verdict.ok) throw new Error(`the signature of ${key} does not hold (${verdict.reason})`);
-    [previousKeys, hash] = [documentKeys, hex(await sha256(bytes))];
+    [previousKeys, hash, previousDate] = [documentKeys, hex(await sha256(bytes)), date];
   }
   const bundleKeys = (bundle.keys?.keys ?? []).filter(({ purpose }) => purpose === "cards" || purpose === "log");
   for (const { kid, x, purpose } of bundleKeys) {

@@ -290,6 +290,7 @@ class Prover {
 
   async #checkKeysAndCards(): Promise<void> {
     let previous: string | null = null;
+    let previousDate = "";
     for (const leaf of this.leaves) {
       if (leaf.kind === "grade") {
         const jwks = this.#jwksAt(leaf.index);
@@ -307,11 +308,12 @@ class Prover {
         computed_at: string;
       };
       if (document.n !== leaf.n || document.previous !== previous) this.#bad(`${leaf.key} does not continue the chain`);
+      if (document.computed_at < previousDate) this.#bad(`${leaf.key} is dated before the document before it`);
       const signers = this.#jwksAt(leaf.index) ?? document;
       const fault = signatureFault(signers, document, { purpose: "cards", at: document.computed_at });
       if (fault) this.#bad(`${leaf.key}: signature: ${fault}`);
       this.#jwks.push({ from: leaf.index, jwks: document });
-      previous = leaf.sha256;
+      [previous, previousDate] = [leaf.sha256, document.computed_at];
     }
   }
 

@@ -185,6 +185,18 @@ describe("keys", () => {
     await publisher.publishKeys(rotated("2026-11-21T04:30:00.000Z"));
     expect(await kinds()).toBe("keys keys keys");
   });
+
+  it("are not dated before the document before them, also after the clock was set back", async () => {
+    world.clock.set("2026-11-21T04:59:00.000Z");
+    const retired = [{ signer: SIGNERS.cards, until: new Date(LATER) }];
+    const holding = world.publisher({ signers: { ...SIGNERS, cards: NEXT_CARDS, retired } });
+    await holding.publishKeys(rotated(LATER));
+    world.clock.set("2026-11-21T04:10:00.000Z");
+    await holding.publishKeys(rotated("2026-11-21T04:59:30.000Z"));
+    expect(await kinds()).toBe("keys keys keys");
+    const { bytes } = (await world.publicStore.get("keys/2.json"))!;
+    expect(JSON.parse(Buffer.from(bytes).toString()).computed_at).toBe("2026-11-21T04:59:00.000Z");
+  });
 });
 
 describe("the index", () => {

@@ -216,6 +216,22 @@ describe("history", () => {
     expect(await own.run(source())).toMatchObject({ result: "synced", tree_size: size });
   });
 
+  it.each([
+    ["as many leaves", () => first],
+    ["more leaves", () => 0],
+  ])("fork, not stale: a checkpoint of %s that is older than accepted is kept as evidence", async (_, at) => {
+    const from = source(other);
+    if (at()) from.shown.set("checkpoint", record.note({ size: at(), root: Buffer.alloc(32, 7) }));
+    else await grow(other, "w", 300);
+    const own = await mirror();
+    own.clock.set(new Date(Date.parse(NOW) + 25 * 3_600_000));
+    await expect(own.run(from, { keys: keysOf(record) })).rejects.toThrow(Forked);
+    expect(await own.stateStore.list("fork/")).toHaveLength(1);
+    // The same history, as old: stale, and what is new of it is not pending.
+    await expect(own.run(source(), { keys: keysOf(record) })).rejects.toThrow(Stale);
+    expect(await own.stateStore.head("pending.json")).toBeNull();
+  });
+
   it("stale: the newest checkpoint is older than accepted, and a witness has to say so", async () => {
     const from = source();
     const own = await mirror();

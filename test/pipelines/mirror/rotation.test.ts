@@ -2,20 +2,25 @@ import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { canonicalBytes } from "../../../infra/canonical.ts";
+import { canonicalBytes, sha256hex } from "../../../infra/canonical.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { PURPOSES } from "../../../infra/keys/jwk.ts";
 import { createKeyring, type Keys, keysDocument, loadKeys, rotateKey } from "../../../infra/keys/keys.ts";
-import { signObject } from "../../../infra/keys/signer.ts";
+import { type Signer, signObject } from "../../../infra/keys/signer.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
+import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint, signCheckpoint, trustOf } from "../../../infra/tree/checkpoint.ts";
+import { leafHash } from "../../../infra/tree/hash.ts";
 import { ED25519, formatVkey, parseNote } from "../../../infra/tree/note.ts";
+import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
+import { TreeState } from "../../../infra/tree/tiles.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { SourceDown, Unproven } from "../../../pipelines/published/errors.ts";
+import { createObjectFetch } from "../../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
 import { leavesOf, ofKind } from "../../helpers/published.ts";
@@ -94,6 +99,48 @@ afterEach(async () => {
 /** All four keys replaced at hour 1; the old ones count until hour 25. */
 function rotateAll(): void {
   for (const purpose of PURPOSES) rotateKey(join(dir, "keys"), purpose, new Date(at(1)), new Date(at(25)));
+}
+
+/**
+ * A copy of the record as a thief of the cards key shows it: a further keys document that the stolen key signed, with
+ * keys of the thief, its leaf behind those of the log, and a checkpoint under the thief's keys.
+ */
+async function copyOfThief(stolen: Signer, computed_at: string, hours: number): Promise<string> {
+  const copy = join(dir, "thief");
+  await cp(join(dir, "public"), copy, { recursive: true });
+  createKeyring(join(dir, "keys-of-thief"), new Date(at(-24)));
+  const thief = loadKeys(join(dir, "keys-of-thief"));
+  const store = await openDirectoryStore(copy);
+  const hint = JSON.parse(Buffer.from((await store.get("hint/keys.json"))!.bytes).toString());
+  const n = hint.n + 1;
+  const members = { schema: "svc.keys.v1", n, previous: hint.sha256, computed_at, ...keysDocument(thief.ring) };
+  const bytes = canonicalBytes(signObject(stolen, members), { published: true });
+  const named = { n, key: `keys/${n}.json`, sha256: sha256hex(bytes) };
+  await store.create(named.key, bytes);
+  const head = openCheckpoint((await store.get("checkpoint"))!.bytes, checkpointKeys(ORIGIN, keys()));
+  const { size } = head;
+  const draft = { kind: "keys", index: size, seq: n, at: at(hours), ...named, bytes: bytes.length };
+  const leaf = Buffer.from(canonicalBytes(draft));
+  const { state, tiles } = (await TreeState.load(size, head.root, createObjectFetch(store))).append([leafHash(leaf)]);
+  for (const tile of tiles) await store.create(tilePath(tile.level, tile.n, tile.width), tile.bytes);
+  const entries = await unpackBundle((await store.get(entriesPath(0, size)))!.bytes, size);
+  await store.create(entriesPath(0, size + 1), await packBundle([...entries, leaf]));
+  const log = { name: ORIGIN, publicKey: thief.log.publicKey, sign: thief.log.sign };
+  const witness = { name: `${ORIGIN}/witness`, publicKey: thief.witness.publicKey, sign: thief.witness.sign };
+  const note = signCheckpoint(
+    { origin: ORIGIN, size: size + 1, root: state.root() },
+    log,
+    witness,
+    new Date(at(hours)),
+  );
+  for (const [key, value] of [
+    ["checkpoint", note],
+    ["hint/keys.json", canonicalBytes({ ...named, leaf: size })],
+  ] as const) {
+    await store.swap(key, value, (await store.head(key))!.etag);
+  }
+  await store.close();
+  return copy;
 }
 
 describe("keys are rotated", () => {
@@ -223,6 +270,29 @@ describe("keys are rotated", () => {
     expect(() => openCheckpoint(stolen, trustOf(ORIGIN, ring, new Date(at(25))))).toThrow("not signed by");
   });
 
+  test("a stolen cards key that was rotated without overlap signs no further document, whatever its date", async () => {
+    const stolen = keys().cards;
+    rotateKey(join(dir, "keys"), "cards", new Date(at(1)));
+    await publishAt(2);
+    const mirror = await mirrorAt(3);
+    await sync(mirror);
+    const pins = Buffer.from((await mirror.stateStore.get("pins.json"))!.bytes);
+    for (const [hours, says] of [
+      [0.5, `a date not before ${at(2)}`],
+      [2, "retired"],
+    ] as const) {
+      const copy = await copyOfThief(stolen, at(hours), 3);
+      await expect(sync(mirror, {}, copy)).rejects.toThrow(says);
+      // A mirror without an earlier run reads the document as a leaf, under the keys that it shows.
+      await expect(sync(await mirrorAt(3), {}, copy)).rejects.toThrow(says);
+      for (const made of [copy, join(dir, "keys-of-thief")]) await rm(made, { recursive: true });
+    }
+    expect(Buffer.from((await mirror.stateStore.get("pins.json"))!.bytes)).toEqual(pins);
+    await publishAt(4);
+    mirror.clock.set(at(4));
+    expect(await sync(mirror)).toMatchObject({ result: "synced", tree_size: await treeSize() });
+  });
+
   test("documents that another key signed lead nowhere", async () => {
     const mirror = await mirrorAt(0);
     await sync(mirror);
@@ -310,6 +380,53 @@ describe("a monitor", () => {
     const forged = await bed.round({ sources: [new DirectorySource(strange)], maxAgeSeconds: 0 });
     expect([forged.faults.map(({ code }) => code), forged.newCheckpoints]).toEqual([["tampered"], 0]);
     await rm(strange, { recursive: true, force: true });
+    await bed.close();
+  });
+
+  test("learns from the tree that a cards key is retired, and no thief of it moves its head or makes it see a fork", async () => {
+    const bed = await MonitorBed.open();
+    const honest = new DirectorySource(join(dir, "public"));
+    bed.clock.set(at(0));
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    const stolen = keys().cards;
+    rotateKey(join(dir, "keys"), "cards", new Date(at(1)));
+    await publishAt(2);
+    bed.clock.set(at(3));
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    const before = bed.state.trusted!;
+    expect([before.keys?.n, before.ever.length]).toEqual([1, 1]);
+    const hostile = new DirectorySource(await copyOfThief(stolen, at(0.5), 3));
+    await publishAt(3);
+    const beside = await bed.round({ sources: [hostile, honest] });
+    expect(beside).toMatchObject({ forks: [], head: { size: await treeSize() }, newCheckpoints: 1 });
+    expect(beside.faults.map(({ code, message }) => [code, message])).toEqual([
+      ["tampered", expect.stringContaining(`keys/2.json does not hold: expected a date not before ${at(2)}`)],
+    ]);
+    expect(bed.state.trusted).toEqual(before);
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    await bed.close();
+  });
+
+  test("pins no later keys with a checkpoint whose tree does not begin with the proven one", async () => {
+    const bed = await MonitorBed.open();
+    const honest = new DirectorySource(join(dir, "public"));
+    const stolen = keys().cards;
+    // Within the overlap the old key may sign a document. The honest log grows past the tree that the thief has copied.
+    rotateKey(join(dir, "keys"), "cards", new Date(at(1)), new Date(at(25)));
+    await publishAt(2);
+    const hostile = new DirectorySource(await copyOfThief(stolen, at(2), 2));
+    await publishAt(3);
+    bed.clock.set(at(3));
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
+    const before = bed.state.trusted;
+    const beside = await bed.round({ sources: [honest, hostile] });
+    expect(beside).toMatchObject({ forks: [], head: { size: await treeSize() }, newCheckpoints: 0 });
+    const expected = expect.stringContaining(
+      `expected a tree that begins with the ${await treeSize()} leaves proven here`,
+    );
+    expect(beside.faults.map(({ code, message }) => [code, message])).toEqual([["tampered", expected]]);
+    expect([bed.state.trusted, await bed.files.list("")]).toEqual([before, []]);
+    expect((await bed.round({ sources: [honest] })).faults).toEqual([]);
     await bed.close();
   });
 });
