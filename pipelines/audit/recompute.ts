@@ -8,7 +8,7 @@ import type { Source } from "../published/source.ts";
 import { MISSING_MEMBER_TEXT, type SignedCard, type UnsignedCard } from "../record/card.ts";
 import { type EvidenceLine, parseEvidenceLine, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
-import type { GradeLeaf } from "../record/leaf.ts";
+import { cardTime, type GradeLeaf } from "../record/leaf.ts";
 import { addDays, dayOf } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { FIRST_VERIFIER_VERSION } from "../record/verifier-version.ts";
@@ -20,7 +20,7 @@ import { type CardGroup, type EndpointSelector, type GatheredRecord, gather } fr
  * The result for one published card; `tier` is the card's depth of checks, `band` its letter. `ok`: the recomputed
  * card equals it in every byte except the signature, and so do digest of the inputs, sentence (`why`) and raw letter
  * in its leaf. `pending`: its evidence is not published yet. `not run`: the recomputed card differs, but objects on
- * which it may depend are broken or missing, so this proves nothing.
+ * which it may depend are broken or missing, or it does not state when it was computed, so this proves nothing.
  */
 export interface CardVerdict {
   capability_id: string;
@@ -191,12 +191,24 @@ function* verdictsOf(
     const results = evaluate(cap, leaves, before, gathered, evidence, tables);
     for (const [i, { index, card }] of leaves.entries()) {
       const { tier, band, computed_at = null } = card;
-      yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...results[i]! };
+      const result = results[i]!;
+      // The card may have been computed before its leaf's time, which stands in for the time that it does not state.
+      const isUnknown = result.verdict === "differs" && isUntimed(card);
+      const known: CardResult = isUnknown ? { verdict: "not run", says: UNTIMED_TEXT } : result;
+      yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...known };
     }
   }
 }
 
 type CardResult = Pick<CardVerdict, "verdict" | "says" | "difference">;
+
+/**
+ * Returns whether a card does not state when it was computed. Only the form svc.scorecard.v1 may leave that out: a card
+ * of v2 without it differs from the recomputed one.
+ */
+const isUntimed = ({ schema, computed_at }: SignedCard): boolean =>
+  schema === "svc.scorecard.v1" && computed_at === undefined;
+const UNTIMED_TEXT = `computed_at is ${MISSING_MEMBER_TEXT}`;
 
 /** Registrable domain of an endpoint's url; null where it has none. */
 function domainOf(url: string | undefined): string | null {
@@ -218,16 +230,17 @@ function evaluate(
 ): CardResult[] {
   const { day, inputs, at, card: firstCard } = leaves[0]!;
   const sameResultForAll = (found: CardResult): CardResult[] => leaves.map(() => found);
-  if (firstCard.computed_at === undefined)
-    return sameResultForAll({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
-  const now = new Date(firstCard.computed_at);
+  const computedAt = cardTime(leaves[0]!);
+  const now = new Date(computedAt);
   // Such a card is refused, since it could name a day far ahead and so stay pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {
-    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: firstCard.computed_at };
+    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: computedAt };
     return sameResultForAll({ verdict: "differs", difference });
   }
-  if (dayOf(now) > closedEvidence.newest)
-    return sameResultForAll({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
+  if (dayOf(now) > closedEvidence.newest) {
+    const says = isUntimed(firstCard) ? UNTIMED_TEXT : `the evidence of ${dayOf(now)} is not published yet`;
+    return sameResultForAll({ verdict: "pending", says });
+  }
   const table = tables.get(inputs.kin);
   if (!table) {
     // The evidence file with this table is published at the latest when the day after the leaf's own day is closed.
@@ -245,7 +258,7 @@ function evaluate(
   }
   const rows = evidence.endpointAsOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, table, now, firstCard.verifier_version ?? FIRST_VERIFIER_VERSION);
-  const cards = nextCardsOf(before, { now: firstCard.computed_at }, line, []);
+  const cards = nextCardsOf(before, { now: computedAt }, line, []);
   const expectedCards = cards.map(({ runCard, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
