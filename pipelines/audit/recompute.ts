@@ -1,7 +1,7 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
 import { NO_RELATED_PARTIES_SHA256, type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
-import { nextCardsOf } from "../4-publish/take-lines.ts";
+import { isBehind, nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
@@ -219,6 +219,22 @@ function domainOf(url: string | undefined): string | null {
   }
 }
 
+/**
+ * Returns how cards step back behind the ones before them, which no publisher's run may do: they are not of a later
+ * time, or had read less. Such cards could leave out rows that earlier cards had counted. Null if they do not.
+ */
+function stepBackOf(
+  computedAt: string,
+  positions: Readonly<Record<string, number>>,
+  before: CardGroup["before"],
+): Difference | null {
+  if (computedAt <= before.computedAt)
+    return { field: "card.computed_at", expected: `a time after ${before.computedAt}`, got: computedAt };
+  if (!isBehind(positions, before)) return null;
+  const expected = `all that the cards before it and published corrections had read: ${shorten(before.positions)}`;
+  return { field: "inputs.positions", expected, got: shorten(positions) };
+}
+
 /** Compares the cards of one group with what is recomputed from the evidence. */
 function evaluate(
   cap: string,
@@ -231,6 +247,8 @@ function evaluate(
   const { day, inputs, at, card: firstCard } = leaves[0]!;
   const sameResultForAll = (found: CardResult): CardResult[] => leaves.map(() => found);
   const computedAt = cardTime(leaves[0]!);
+  const stepBack = stepBackOf(computedAt, inputs.positions, before);
+  if (stepBack) return sameResultForAll({ verdict: "differs", difference: stepBack });
   const now = new Date(computedAt);
   // Such a card is refused, since it could name a day far ahead and so stay pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {

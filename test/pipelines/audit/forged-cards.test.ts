@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { MISSING_MEMBER_TEXT } from "../../../pipelines/record/card.ts";
-import { ForgedRecord, findingOf, PAID, paidLine } from "./forged.ts";
+import { CAP, ForgedRecord, findingOf, PAID, paidLine } from "./forged.ts";
 
 /** Cards that no honest grader publishes, signed with the right keys, over evidence that is whole. */
 const CARDS = "cards, recomputed";
@@ -51,5 +51,62 @@ describe("a card that does not state when it was computed", () => {
     expect(report.proven).toBe(false);
     expect(findingOf(report, CARDS)).toMatchObject({ result: "not run", open: 0, problems: [] });
     expect(findingOf(report, CARDS).says).toBe(`computed_at is ${MISSING_MEMBER_TEXT}`);
+  });
+});
+
+describe("cards that step back behind the ones before them", () => {
+  /** The last 20 of 40 calls brought nothing. The first cards count all; the second ones were graded from `next` on. */
+  async function twice(next: number, now: string): Promise<ForgedRecord> {
+    const record = new ForgedRecord();
+    const bad = { delivered: false, delivery: 0, outcome: 0, schema_ok: false };
+    const lines = LINES.map((line, n) => (n < 20 ? line : { ...line, ...bad }));
+    record.grade(lines, "2026-10-05T22:00:00.000Z", { [PAID]: 40 });
+    await record.close("2026-10-05", "2026-10-06T06:00:00.000Z", lines);
+    await record.close("2026-10-06", "2026-10-07T06:00:00.000Z");
+    record.grade(lines, now, { [PAID]: next }, undefined, "2026-10-07T12:00:00.000Z");
+    await record.close("2026-10-07", "2026-10-08T06:00:00.000Z");
+    await record.close("2026-10-08", "2026-10-09T06:00:00.000Z");
+    return record;
+  }
+  const LATER = "2026-10-07T12:00:00.000Z";
+
+  test("none do in a sound record", async () => {
+    const report = await (await twice(40, LATER)).audit();
+    expect([report.proven, findingOf(report, CARDS)]).toMatchObject([true, { result: "ok", open: 0 }]);
+  });
+
+  test("by rows that the earlier ones had read", async () => {
+    const report = await (await twice(20, LATER)).audit();
+    expect([report.proven, findingOf(report, CARDS).result]).toEqual([false, "broken"]);
+    expect(findingOf(report, CARDS).problems[0]).toMatchObject({
+      key: expect.stringMatching(/inputs\.positions$/),
+      expected: expect.stringContaining('{"observations.paid":40}'),
+      got: '{"observations.paid":20}',
+    });
+  });
+
+  test("by a topic that they do not name any more", async () => {
+    const record = await twice(40, LATER);
+    const [card] = record.leaves.filter(({ kind, at }) => kind === "grade" && at === LATER);
+    (card!.inputs as { positions: object }).positions = {};
+    expect(findingOf(await record.audit(), CARDS).problems[0]!.key).toMatch(/inputs\.positions$/);
+  });
+
+  test.each(["2026-10-05T21:59:59.999Z", "2026-10-05T22:00:00.000Z"])("by their time, %s", async (now) => {
+    const report = await (await twice(40, now)).audit();
+    expect([report.proven, findingOf(report, CARDS).result]).toEqual([false, "broken"]);
+    expect(findingOf(report, CARDS).problems[0]!.key).toMatch(/card\.computed_at$/);
+  });
+
+  test("by a published correction that they had not read", async () => {
+    const record = new ForgedRecord();
+    const withdrawn = { at: "2026-10-05T21:00:00.000Z", capability_id: CAP, position: 0, body: { id: "c1" } };
+    record.add({ kind: "correction", ...withdrawn });
+    record.grade(LINES, "2026-10-05T22:00:00.000Z", { [PAID]: 40 });
+    await record.close("2026-10-05", "2026-10-06T06:00:00.000Z", LINES);
+    await record.close("2026-10-06", "2026-10-07T06:00:00.000Z");
+    const report = await record.audit();
+    expect([report.proven, findingOf(report, CARDS).result]).toEqual([false, "broken"]);
+    expect(findingOf(report, CARDS).problems[0]!.key).toMatch(/inputs\.positions$/);
   });
 });
