@@ -9,7 +9,7 @@ import { MISSING_MEMBER_TEXT, type SignedCard, type UnsignedCard } from "../reco
 import { type EvidenceLine, parseEvidenceLine, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
 import { cardTime, type GradeLeaf } from "../record/leaf.ts";
-import { addDays, dayOf } from "../record/time.ts";
+import { addDays, dayOf, isRfc3339 } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { FIRST_VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { EndpointEvidence } from "./as-of.ts";
@@ -188,7 +188,7 @@ function* verdictsOf(
   const url = gathered.urls.get(cap) ?? null;
   for (const { leaves: packedLeaves, before } of gathered.groups.get(cap) ?? []) {
     const leaves = packedLeaves.map((leaf) => leaf.unpack());
-    const results = evaluate(cap, leaves, before, gathered, evidence, tables);
+    const results = tryEvaluate(leaves, () => evaluate(cap, leaves, before, gathered, evidence, tables));
     for (const [i, { index, card }] of leaves.entries()) {
       const { tier, band, computed_at = null } = card;
       const result = results[i]!;
@@ -209,6 +209,19 @@ type CardResult = Pick<CardVerdict, "verdict" | "says" | "difference">;
 const isUntimed = ({ schema, computed_at }: SignedCard): boolean =>
   schema === "svc.scorecard.v1" && computed_at === undefined;
 const UNTIMED_TEXT = `computed_at is ${MISSING_MEMBER_TEXT}`;
+
+/**
+ * Evaluates cards. Lines of the evidence may hold values that nobody can grade, such as a lone surrogate, which has no
+ * RFC 8785 form. They must not end the audit.
+ */
+function tryEvaluate(leaves: readonly GradeLeaf[], evaluateAll: () => CardResult[]): CardResult[] {
+  try {
+    return evaluateAll();
+  } catch (error) {
+    const says = `its evidence cannot be graded: ${(error as Error).message.slice(0, MAX_SHOWN_LENGTH)}`;
+    return leaves.map(() => ({ verdict: "not run", says }));
+  }
+}
 
 /** Registrable domain of an endpoint's url; null where it has none. */
 function domainOf(url: string | undefined): string | null {
@@ -247,6 +260,10 @@ function evaluate(
   const { day, inputs, at, card: firstCard } = leaves[0]!;
   const sameResultForAll = (found: CardResult): CardResult[] => leaves.map(() => found);
   const computedAt = cardTime(leaves[0]!);
+  if (!isRfc3339(computedAt)) {
+    const difference = { field: "card.computed_at", expected: "a time", got: computedAt.slice(0, MAX_SHOWN_LENGTH) };
+    return sameResultForAll({ verdict: "differs", difference });
+  }
   const stepBack = stepBackOf(computedAt, inputs.positions, before);
   if (stepBack) return sameResultForAll({ verdict: "differs", difference: stepBack });
   const now = new Date(computedAt);

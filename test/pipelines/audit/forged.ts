@@ -82,11 +82,12 @@ export class ForgedRecord {
     }
   }
 
-  /** Closes a day with a file of these lines, or without one. */
-  async close(day: string, at: string, lines: readonly object[] = []): Promise<void> {
+  /** Closes a day with a file of these lines, which may be JSON of any form, or without one. */
+  async close(day: string, at: string, lines: readonly (object | string)[] = []): Promise<void> {
     if (lines.length === 0) return this.closeWith(day, at, 0, null);
     const packing = new ZstdPacking(true);
-    for (const line of lines) await packing.add(Buffer.from(`${canonicalText(line)}\n`));
+    const textOf = (line: object | string) => (typeof line === "string" ? line : canonicalText(line));
+    for (const line of lines) await packing.add(Buffer.from(`${textOf(line)}\n`));
     this.closeWith(day, at, lines.length, await packing.end());
   }
 
