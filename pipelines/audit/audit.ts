@@ -179,7 +179,7 @@ async function auditEvidence(
   onProgress: Progress,
 ): Promise<void> {
   const files = new Check("evidence files");
-  const schedules = new ScheduleAudit(log.logAudit.fold);
+  const schedules = new ScheduleAudit(log.logAudit.fold, log.hasHoles);
   const calls = new Map<string, NamedCall>();
   for (const leaf of log.logAudit.evidence) {
     onProgress(`evidence: ${leaf.day}`);
