@@ -145,6 +145,21 @@ export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (li
 }
 
 /**
+ * Unpacks a file twice: first to check it against the leaf, then for its lines. So lines need not be kept until they
+ * are proven, and a file of some kilobytes that unpacks to gigabytes costs time and no memory.
+ * @param onLine called with every line, without its newline; the buffer is reused
+ * @throws Unproven, which names what differs
+ */
+export async function readProvenLines(
+  packed: Uint8Array,
+  leaf: NamedFile,
+  onLine: (line: Buffer) => void,
+): Promise<void> {
+  await readFile(packed, leaf);
+  await readFile(packed, leaf, onLine);
+}
+
+/**
  * Request or answer of a call that a buyer published: hash and length of its unpacked bytes, as an evidence line
  * names them.
  */

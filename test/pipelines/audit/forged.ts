@@ -1,3 +1,5 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { canonicalBytes, canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { signObject } from "../../../infra/keys/signer.ts";
 import { packBundle } from "../../../infra/tree/bundle.ts";
@@ -11,7 +13,12 @@ import { nextCardsOf } from "../../../pipelines/4-publish/take-lines.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
 import { EndpointEvidence } from "../../../pipelines/audit/as-of.ts";
 import { type AuditReport, audit } from "../../../pipelines/audit/audit.ts";
-import { applyLeafToEndpoint, emptyEndpoint, keepRawLetters } from "../../../pipelines/published/endpoint.ts";
+import {
+  applyLeafToEndpoint,
+  type Endpoint,
+  emptyEndpoint,
+  keepRawLetters,
+} from "../../../pipelines/published/endpoint.ts";
 import { evidenceKey } from "../../../pipelines/published/objects.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
 import type { SampleLine } from "../../../pipelines/record/evidence.ts";
@@ -41,7 +48,7 @@ export class ForgedRecord {
   readonly objects = new Map<string, Uint8Array>();
   readonly leaves: LeafMembers[] = [];
   readonly #seqs = new Map<string, number>();
-  #endpoint = emptyEndpoint(CAP);
+  readonly #endpoints = new Map<string, Endpoint>();
 
   constructor() {
     const document = { schema: "svc.keys.v1", n: 0, previous: null, computed_at: "2026-09-01T00:00:00.000Z" };
@@ -58,7 +65,7 @@ export class ForgedRecord {
     this.leaves.push({ seq, ...leaf, index: this.leaves.length });
   }
 
-  /** Adds the cards that the grader computes of these lines at `now`, as `change` makes them. */
+  /** Adds the cards that the grader computes of these lines of one endpoint at `now`, as `change` makes them. */
   grade(
     lines: readonly SampleLine[],
     now: string,
@@ -66,11 +73,12 @@ export class ForgedRecord {
     change: (card: Record<string, unknown>) => object = (card) => card,
     at = now,
   ): void {
+    const cap = lines[0]!.capability_id;
     const evidence = new EndpointEvidence();
     for (const line of lines) evidence.add(line);
-    const rows = evidence.endpointAsOf(CAP, positions, null);
+    const rows = evidence.endpointAsOf(cap, positions, null);
     const line = gradeRows(rows, new RelatedParties([]), new Date(now), VERIFIER_VERSION);
-    for (const { runCard, card, why } of nextCardsOf(this.#endpoint as never, { now }, line, [])) {
+    for (const { runCard, card, why } of nextCardsOf(this.#endpoints.get(cap) as never, { now }, line, [])) {
       const signed = signObject(SIGNERS.cards, change({ ...card, verifier_version: VERIFIER_VERSION }));
       this.add({
         ...{ kind: "grade", at, day: now.slice(0, 10), raw_band: runCard.raw_band, headline: runCard.headline, why },
@@ -78,7 +86,8 @@ export class ForgedRecord {
         card: signed,
       });
       const projection = { createEndpoint: emptyEndpoint, card: () => null, letters: keepRawLetters };
-      this.#endpoint = applyLeafToEndpoint(this.#endpoint, this.leaves.at(-1) as Leaf, projection as never) as never;
+      const before = this.#endpoints.get(cap) ?? emptyEndpoint(cap);
+      this.#endpoints.set(cap, applyLeafToEndpoint(before, this.leaves.at(-1) as Leaf, projection as never));
     }
   }
 
@@ -113,13 +122,22 @@ export class ForgedRecord {
     for (const { n, entries } of bundles) objects.set(entriesPath(n, entries.length), await packBundle(entries));
     const keys = checkpointKeys(ORIGIN, SIGNERS);
     const head = { origin: ORIGIN, size: this.leaves.length, root: live.tree.root() };
-    const note = signCheckpoint(head, keys.log, keys.witness, new Date("2026-12-01T00:00:00.000Z"));
+    const note = signCheckpoint(head, keys.log, keys.witness, new Date());
+    objects.set("checkpoint", note);
     const source: Source = {
       name: "memory",
       get: async (key) => objects.get(key) ?? null,
       close: async () => undefined,
     };
-    return { source, head: openCheckpoint(note, TRUST) };
+    return { objects, source, head: openCheckpoint(note, TRUST) };
+  }
+
+  /** Writes its objects to a folder, for another process. */
+  async write(dir: string): Promise<void> {
+    for (const [key, bytes] of (await this.open()).objects) {
+      await mkdir(dirname(join(dir, key)), { recursive: true });
+      await writeFile(join(dir, key), bytes);
+    }
   }
 
   async audit(): Promise<AuditReport> {
