@@ -33,6 +33,8 @@ export interface AuditOptions {
   copies?: readonly Copy[];
   /** A checkpoint of this log that the caller kept from an earlier time. The source's tree must begin with its tree. */
   since?: Checkpoint;
+  /** Called after the copies were compared and show no fork. What it throws ends the audit. */
+  onNoFork?: () => void;
   /** Requests a path from the live service of the source, if there is one. */
   ask?: AskLive;
   /** Default `strict`; see findings.ts. */
@@ -56,12 +58,11 @@ export interface AuditReport {
  * Auditor): every object that the checkpoint needs, every leaf and signature, every index, which is rebuilt, every
  * evidence file, the calls against the plans whose salt was revealed, and every card, which is recomputed. After a
  * problem it continues with everything that does not depend on it. Nothing is written.
- * @throws SourceDown, Rollback against `since`, and faults of our own, unless a fork was found; faults of the record
- * are in the report
+ * @throws SourceDown, Rollback against `since`, what `onNoFork` throws, and faults of our own, unless a fork was
+ * found; faults of the record are in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
   const { source, head, copies = [], since, onFinding = () => undefined, onProgress = () => undefined } = options;
-  if (since && head.size < since.size) throw new Rollback(since.size, head.size);
   const findings: Finding[] = [];
   const addFindings = (...more: Finding[]) => {
     for (const finding of more) {
@@ -69,7 +70,9 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
       onFinding(finding);
     }
   };
-  const otherCopies = since ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
+  const isRollback = since !== undefined && head.size < since.size;
+  // A kept checkpoint has no tiles, so one that is ahead of the source cannot be compared with it.
+  const otherCopies = since && !isRollback ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
   const copiesCheck = new Check("other copies");
   const forks: ForkSeen[] = [];
   // First, so that nothing that the audited source does can end the audit before a fork is found.
@@ -78,6 +81,8 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     copiesError = error;
   });
   try {
+    if (forks.length === 0) options.onNoFork?.();
+    if (isRollback) throw new Rollback(since.size, head.size);
     await auditRecord(options, addFindings, onProgress);
   } catch (error) {
     if (forks.length === 0) throw error;
