@@ -8,6 +8,7 @@ import { MissingObject } from "../infra/tree/tiles.ts";
 import { type AskLive, type AuditReport, audit, type ForkSeen } from "../pipelines/audit/audit.ts";
 import type { Finding } from "../pipelines/audit/findings.ts";
 import { openCommitment } from "../pipelines/audit/log.ts";
+import { checkAge } from "../pipelines/mirror/state.ts";
 import { Unproven } from "../pipelines/published/errors.ts";
 import { MAX_BYTES } from "../pipelines/published/limits.ts";
 import { CHECKPOINT } from "../pipelines/published/objects.ts";
@@ -146,9 +147,9 @@ export async function auditCommand(sourceAddress: string, options: AuditOptions)
   const line = new ProgressLine();
   const opened: OpenRecord[] = [];
   try {
-    const audited = await openRecord(sourceAddress, options);
+    // The age is checked once the copies were compared: a source that froze may show another history.
+    const audited = await openRecord(sourceAddress, { ...options, maxAge: undefined });
     opened.push(audited);
-    // --max-age applies to the audited source only: the copies named by --also may be older.
     for (const name of also) opened.push(await openCopy(name, audited, options));
     const { source, head } = audited;
     const copies = opened.slice(1);
@@ -156,6 +157,8 @@ export async function auditCommand(sourceAddress: string, options: AuditOptions)
       options.since === undefined ? {} : { since: await readSavedCheckpoint(options.since, audited, options) };
     const report = await audit({
       ...{ source, head, copies, packing: options.packing, ...since },
+      // --max-age applies to the audited source only: the copies named by --also may be older.
+      onNoFork: () => options.maxAge !== undefined && checkAge(head, systemClock, options.maxAge),
       ...(/^https?:/.test(sourceAddress) ? { ask: askLive(sourceAddress) } : {}),
       onFinding: (finding) => {
         line.end();

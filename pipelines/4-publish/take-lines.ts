@@ -149,9 +149,12 @@ const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Recor
  * Returns whether a run had read less than the runs whose cards are published for an endpoint: one of its offsets is
  * behind the published one, or it had not read a published correction. Then a paused grader may have written it, and
  * its old card must not replace a new one. The caller compares the times too, since readers tell groups of cards
- * apart by their time.
+ * apart by their time. An auditor holds published cards to the same rule.
  */
-const isBehind = (positions: Record<string, number>, published: PublishedCap): boolean =>
+export const isBehind = (
+  positions: Readonly<Record<string, number>>,
+  published: Pick<PublishedCap, "positions" | "corrections">,
+): boolean =>
   Object.entries(published.positions).some(([topic, next]) => (positions[topic] ?? 0) < next) ||
   published.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 

@@ -140,13 +140,16 @@ export class ArchiveAudit {
       .map(({ leaf }) => dayOfManifest(leaf.manifest))
       .sort()
       .at(-1);
-    if (newest === undefined) return;
-    for (let day = evidence.firstDay || newest; day <= newest; day = addDays(day, 1)) {
+    const firstDay = evidence.firstDay || newest;
+    if (newest === undefined || firstDay! > newest) return;
+    // `newest` ends the loop, since a day after 9999-12-31 would have another form.
+    for (let day = firstDay!; ; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
         if (archive.currentFilesOf(subject, day).length > 0) this.days.countOk();
         else if (this.#hasHoles) this.days.countNotRun("leaves are unread that may name it");
         else this.days.addProblem({ key: `archive of ${subject} of ${day}`, expected: "a file", got: "none" });
       }
+      if (day === newest) return;
     }
   }
 

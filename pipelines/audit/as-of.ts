@@ -19,7 +19,11 @@ export class EndpointEvidence {
     }
     const amendment = line as AmendmentLine;
     if (CORRECTION_FIELDS.includes(amendment.field)) this.#corrections.push(amendment);
-    else this.#amendments.set(amendment.of, [...(this.#amendments.get(amendment.of) ?? []), amendment]);
+    else {
+      const ofSample = this.#amendments.get(amendment.of);
+      if (ofSample) ofSample.push(amendment);
+      else this.#amendments.set(amendment.of, [amendment]);
+    }
   }
 
   /**

@@ -12,6 +12,7 @@ import {
   type NamedCall,
   publishedCallsOf,
   readFile,
+  readProvenLines,
 } from "../published/files.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { RecordReader } from "../published/reader.ts";
@@ -32,6 +33,8 @@ export interface AuditOptions {
   copies?: readonly Copy[];
   /** A checkpoint of this log that the caller kept from an earlier time. The source's tree must begin with its tree. */
   since?: Checkpoint;
+  /** Called after the copies were compared and show no fork. What it throws ends the audit. */
+  onNoFork?: () => void;
   /** Requests a path from the live service of the source, if there is one. */
   ask?: AskLive;
   /** Default `strict`; see findings.ts. */
@@ -55,12 +58,11 @@ export interface AuditReport {
  * Auditor): every object that the checkpoint needs, every leaf and signature, every index, which is rebuilt, every
  * evidence file, the calls against the plans whose salt was revealed, and every card, which is recomputed. After a
  * problem it continues with everything that does not depend on it. Nothing is written.
- * @throws SourceDown, Rollback against `since`, and faults of our own, unless a fork was found; faults of the record
- * are in the report
+ * @throws SourceDown, Rollback against `since`, what `onNoFork` throws, and faults of our own, unless a fork was
+ * found; faults of the record are in the report
  */
 export async function audit(options: AuditOptions): Promise<AuditReport> {
   const { source, head, copies = [], since, onFinding = () => undefined, onProgress = () => undefined } = options;
-  if (since && head.size < since.size) throw new Rollback(since.size, head.size);
   const findings: Finding[] = [];
   const addFindings = (...more: Finding[]) => {
     for (const finding of more) {
@@ -68,7 +70,9 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
       onFinding(finding);
     }
   };
-  const otherCopies = since ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
+  const isRollback = since !== undefined && head.size < since.size;
+  // A kept checkpoint has no tiles, so one that is ahead of the source cannot be compared with it.
+  const otherCopies = since && !isRollback ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
   const copiesCheck = new Check("other copies");
   const forks: ForkSeen[] = [];
   // First, so that nothing that the audited source does can end the audit before a fork is found.
@@ -77,6 +81,8 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     copiesError = error;
   });
   try {
+    if (forks.length === 0) options.onNoFork?.();
+    if (isRollback) throw new Rollback(since.size, head.size);
     await auditRecord(options, addFindings, onProgress);
   } catch (error) {
     if (forks.length === 0) throw error;
@@ -113,6 +119,8 @@ const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evide
 
 /** Calls that are fetched at once. */
 const CALLS_AT_ONCE = 8;
+/** Most calls that files name and that are held until they are fetched; each takes about 250 bytes. */
+const MAX_HELD_CALLS = 1 << 18;
 
 type AddFindings = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
@@ -179,31 +187,30 @@ async function auditEvidence(
   onProgress: Progress,
 ): Promise<void> {
   const files = new Check("evidence files");
-  const schedules = new ScheduleAudit(log.logAudit.fold);
-  const calls = new Map<string, NamedCall>();
+  const schedules = new ScheduleAudit(log.logAudit.fold, log.hasHoles);
+  const calls = new CallAudit(source, onProgress);
   for (const leaf of log.logAudit.evidence) {
     onProgress(`evidence: ${leaf.day}`);
     const isReadable = await files.runStep(async () => {
       const file = evidenceFileOf(leaf);
       if (!file) return;
-      const samples: SampleLine[] = [];
-      const namedCalls: NamedCall[] = [];
-      await readFile(await fetchFile(source, file), file, (line) => {
-        if (file.holds === "rows") namedCalls.push(...publishedCallsOf(line));
-        const sample = file.holds === "rows" ? SampleLine.safeParse(parseJson(line)).data : undefined;
-        if (sample) samples.push(sample);
-      });
-      for (const sample of samples) {
+      const packed = await fetchFile(source, file);
+      if (file.holds !== "rows") return readFile(packed, file);
+      await readProvenLines(packed, file, (line) => {
+        for (const call of publishedCallsOf(line)) calls.add(call);
+        const sample = SampleLine.safeParse(parseJson(line)).data;
+        if (!sample) return;
         schedules.add(sample);
         log.logAudit.archiveAudit.addLine(leaf, sample);
-      }
-      for (const call of namedCalls) calls.set(call.sha256, call);
+      });
     });
+    await calls.checkIfMany();
     if (isReadable) continue;
     schedules.noteUnreadLines(leaf.holds === "rows" ? leaf.rows : 0);
     log.logAudit.archiveAudit.noteUnreadFile(leaf.day);
   }
-  addFindings(files.finding, ...schedules.findings, await auditCalls(source, [...calls.values()], onProgress));
+  await calls.check();
+  addFindings(files.finding, ...schedules.findings, calls.finding);
   await log.logAudit.archiveAudit.checkFiles(source, log.logAudit.fold, onProgress);
   addFindings(...log.logAudit.archiveAudit.findings);
 }
@@ -211,13 +218,38 @@ async function auditEvidence(
 /**
  * Checks requests and answers of bought calls that their buyers published against the hashes in the evidence's lines.
  */
-async function auditCalls(source: Source, calls: readonly NamedCall[], onProgress: Progress): Promise<Finding> {
-  const check = new Check("bought calls, published");
-  await forEachConcurrent(calls, CALLS_AT_ONCE, async (call) => {
-    onProgress(`calls: ${call.sha256}`);
-    await check.runStep(async () => void (await fetchCall(source, call)));
-  });
-  return check.finding;
+class CallAudit {
+  readonly #check = new Check("bought calls, published");
+  readonly #held = new Map<string, NamedCall>();
+
+  constructor(
+    private readonly source: Source,
+    private readonly onProgress: Progress,
+  ) {}
+
+  /** Adds a call, to be checked later. */
+  add(call: NamedCall): void {
+    if (this.#held.size < MAX_HELD_CALLS || this.#held.has(call.sha256)) this.#held.set(call.sha256, call);
+    else this.#check.countNotRun("more calls in one file than are held");
+  }
+
+  /** Checks the added calls when they are so many that the next file could exceed the limit. */
+  async checkIfMany(): Promise<void> {
+    if (this.#held.size >= MAX_HELD_CALLS / 2) await this.check();
+  }
+
+  /** Checks the added calls. */
+  async check(): Promise<void> {
+    await forEachConcurrent(this.#held.values(), CALLS_AT_ONCE, async (call) => {
+      this.onProgress(`calls: ${call.sha256}`);
+      await this.#check.runStep(async () => void (await fetchCall(this.source, call)));
+    });
+    this.#held.clear();
+  }
+
+  get finding(): Finding {
+    return this.#check.finding;
+  }
 }
 
 async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {

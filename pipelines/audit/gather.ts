@@ -42,12 +42,12 @@ export class PackedLeaf {
 }
 
 /**
- * The cards of an endpoint that one grading published, and the endpoint's letters and corrections in the log before
- * them.
+ * The cards of an endpoint that one grading published, and what the log says of the endpoint before them: letters,
+ * corrections, and the time and positions of the cards before.
  */
 export interface CardGroup {
   leaves: readonly PackedLeaf[];
-  before: Pick<AuditedEndpoint, "letters" | "corrections">;
+  before: Pick<AuditedEndpoint, "letters" | "corrections" | "computedAt" | "positions">;
 }
 
 export interface GatheredRecord {
@@ -74,13 +74,19 @@ export interface GatheredRecord {
   hole: number | null;
 }
 
-/** The auditor's state of an endpoint, with the grade leaves of the endpoint's newest cards. */
-type AuditedEndpoint = Endpoint<PackedLeaf, RawLetter>;
+/**
+ * The auditor's state of an endpoint, with the grade leaves of the endpoint's newest cards, and how far their grading
+ * had read the event log: {topic: next offset}.
+ */
+interface AuditedEndpoint extends Endpoint<PackedLeaf, RawLetter> {
+  positions: Readonly<Record<string, number>>;
+}
 
 const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
-  createEndpoint: emptyEndpoint,
+  createEndpoint: (cap) => ({ ...emptyEndpoint(cap), positions: {} }),
   card: (leaf) => new PackedLeaf(leaf),
   letters: keepRawLetters,
+  run: (_, { inputs }) => ({ positions: inputs.positions }),
 };
 
 /** Endpoint ids for a URL, one for each HTTP method. Endpoints of MCP tools are found by their listing instead. */

@@ -13,7 +13,7 @@ import type { Source } from "../published/source.ts";
 import { commitmentHash, publishableAt } from "../record/commitment.ts";
 import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts";
 import { ArchiveAudit } from "./archives.ts";
-import { Check, canonicalTextIn, type Finding, problemOf } from "./findings.ts";
+import { Check, canonicalTextIn, type Finding, type Problem, problemOf } from "./findings.ts";
 
 /** Stands for the chain of keys documents when its newest documents may be among skipped leaves. */
 const UNSEEN_CHAIN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
@@ -123,7 +123,9 @@ export class LogAudit {
     this.#previousAt = leaf.at;
     try {
       this.fold.apply(leaf, bytes);
-      this.leaves.countOk();
+      const otherHash = leaf.kind === "schedule" ? this.#otherHashOf(leaf) : null;
+      if (otherHash) this.leaves.addProblem({ key, ...otherHash });
+      else this.leaves.countOk();
     } catch (failure) {
       this.leaves.addProblem({
         key,
@@ -133,6 +135,12 @@ export class LogAudit {
       return null;
     }
     return leaf;
+  }
+
+  /** Returns the problem of a schedule that names another hash than the first one of its day, which is binding. */
+  #otherHashOf({ day, salt_hash: got }: Leaf & { kind: "schedule" }): Omit<Problem, "key"> | null {
+    const first = this.fold.schedules.get(day)!.salt_hash;
+    return got === first ? null : { expected: `the hash of the salt of ${day}, ${first}`, got };
   }
 
   /** The keys of the newest keys document, and its hash. The keys are UNREADABLE_KEYS if it could not be proven. */

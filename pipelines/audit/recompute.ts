@@ -1,15 +1,15 @@
 import { canonicalText } from "../../infra/canonical.ts";
 import { gradeRows } from "../3-grade/pure.ts";
 import { NO_RELATED_PARTIES_SHA256, type NonDeliveringSeller, RelatedParties } from "../3-grade/related.ts";
-import { nextCardsOf } from "../4-publish/take-lines.ts";
+import { isBehind, nextCardsOf } from "../4-publish/take-lines.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
-import { type EvidenceFile, fetchFile, readFile } from "../published/files.ts";
+import { type EvidenceFile, fetchFile, readProvenLines } from "../published/files.ts";
 import type { Source } from "../published/source.ts";
 import { MISSING_MEMBER_TEXT, type SignedCard, type UnsignedCard } from "../record/card.ts";
-import { type EvidenceLine, parseEvidenceLine, RelatedPartiesLine } from "../record/evidence.ts";
+import { parseEvidenceLine, RelatedPartiesLine } from "../record/evidence.ts";
 import { bucketOf } from "../record/ids.ts";
-import type { GradeLeaf } from "../record/leaf.ts";
-import { addDays, dayOf } from "../record/time.ts";
+import { cardTime, type GradeLeaf } from "../record/leaf.ts";
+import { addDays, dayOf, isRfc3339 } from "../record/time.ts";
 import { registrableDomain } from "../record/url.ts";
 import { FIRST_VERIFIER_VERSION } from "../record/verifier-version.ts";
 import { EndpointEvidence } from "./as-of.ts";
@@ -20,7 +20,7 @@ import { type CardGroup, type EndpointSelector, type GatheredRecord, gather } fr
  * The result for one published card; `tier` is the card's depth of checks, `band` its letter. `ok`: the recomputed
  * card equals it in every byte except the signature, and so do digest of the inputs, sentence (`why`) and raw letter
  * in its leaf. `pending`: its evidence is not published yet. `not run`: the recomputed card differs, but objects on
- * which it may depend are broken or missing, so this proves nothing.
+ * which it may depend are broken or missing, or it does not state when it was computed, so this proves nothing.
  */
 export interface CardVerdict {
   capability_id: string;
@@ -66,24 +66,37 @@ export async function recompute(
 }
 
 /**
+ * Most bytes of evidence lines that are held at once, some three times as many in memory. If those of a bucket are more,
+ * its files are read again for each half of its endpoints; the cards of one endpoint with more are not run.
+ */
+export const MAX_EVIDENCE_BYTES = 128 * 1024 * 1024;
+
+/** The lines of some endpoints are more than may be held at once. */
+class TooMuchEvidence extends Error {}
+
+/**
  * Recomputes cards from the leaves that {@link gather} has read.
  * @param continuesAfterBroken true: a broken evidence file does not end the audit. Cards that are recomputed without
  * the file and agree are proven; cards that differ and may need the file count as `not run`
+ * @param maxBytes of evidence lines that are held at once
  */
 export async function recomputeGathered(
   source: Source,
   gathered: GatheredRecord,
   onVerdict: (verdict: CardVerdict) => void,
   continuesAfterBroken = false,
+  maxBytes = MAX_EVIDENCE_BYTES,
 ): Promise<RecomputeSummary> {
   const broken: BrokenObject[] = gathered.hole === null ? [] : [{ what: "leaves before it", hole: gathered.hole }];
   /** Returns a handler for the error of a file. The handler records which object is broken, or throws. */
   const handleBroken = (what: Omit<BrokenObject, "what">) => (error: unknown) => {
     const problem = continuesAfterBroken ? problemOf(error) : null;
     if (!problem) throw error;
-    broken.push({ what: problem.key, ...what });
+    // A file may be read more than once.
+    const isKnown = broken.some((one) => one.what === problem.key && one.bucket === what.bucket);
+    if (!isKnown) broken.push({ what: problem.key, ...what });
   };
-  const tables = await readRelatedPartyTables(source, gathered.tableFiles, handleBroken);
+  const tables = await readRelatedPartyTables(source, gathered.tableFiles, handleBroken, gathered.tableHashes);
   for (const [name, table] of gathered.relatedParties.tables(gathered.tableHashes))
     tables.set(name, new RelatedParties(table));
   const counts = { ok: 0, pending: 0, differs: 0, "not run": 0 };
@@ -92,13 +105,20 @@ export async function recomputeGathered(
     const bucket = bucketOf(byBucket[at]!);
     let end = at;
     while (end < byBucket.length && bucketOf(byBucket[end]!) === bucket) end++;
-    const caps = byBucket.slice(at, end);
-    const evidenceByCap = await readEvidenceOf(source, gathered, bucket, new Set(caps), handleBroken);
-    for (const cap of caps) {
-      for (const cardVerdict of verdictsOf(cap, gathered, evidenceByCap.get(cap)!, tables)) {
-        const verdict = withBrokenInputs(cardVerdict, bucket, broken);
-        counts[verdict.verdict]++;
-        onVerdict(verdict);
+    const batches = [byBucket.slice(at, end)];
+    for (let caps = batches.pop(); caps; caps = batches.pop()) {
+      const evidenceByCap = await readEvidenceOf(source, gathered, bucket, new Set(caps), handleBroken, maxBytes);
+      if (!evidenceByCap && caps.length > 1) {
+        const middle = caps.length >> 1;
+        batches.push(caps.slice(middle), caps.slice(0, middle));
+        continue;
+      }
+      for (const cap of caps) {
+        for (const cardVerdict of verdictsOf(cap, gathered, evidenceByCap?.get(cap) ?? null, tables)) {
+          const verdict = withBrokenInputs(cardVerdict, bucket, broken);
+          counts[verdict.verdict]++;
+          onVerdict(verdict);
+        }
       }
     }
     at = end;
@@ -146,57 +166,87 @@ function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly Br
   return { ...rest, verdict: "not run", says: `${brokenInput.what} is broken or gone` };
 }
 
-/** Reads the evidence of these capabilities from all files of their bucket, oldest first. */
+/**
+ * Reads the evidence of these capabilities from all files of their bucket, oldest first.
+ * @returns null when its lines have more than `maxBytes`
+ */
 async function readEvidenceOf(
   source: Source,
   { rows }: GatheredRecord,
   bucket: number,
   caps: ReadonlySet<string>,
   handleBroken: HandleBroken,
-): Promise<Map<string, EndpointEvidence>> {
+  maxBytes: number,
+): Promise<Map<string, EndpointEvidence> | null> {
   const evidenceByCap = new Map([...caps].map((cap) => [cap, new EndpointEvidence()]));
-  for (const file of rows.get(bucket) ?? []) {
-    await readLinesOf(source, file, caps).then(
-      (lines) => {
-        for (const line of lines) evidenceByCap.get(line.capability_id)!.add(line);
-      },
-      handleBroken({ day: file.day, bucket }),
-    );
+  let heldBytes = 0;
+  const readLines = async (file: EvidenceFile): Promise<void> => {
+    let hasInvalidLine = false;
+    await readProvenLines(await fetchFile(source, file), file, (bytes) => {
+      const line = parseEvidenceLine(parseJson(bytes));
+      hasInvalidLine ||= line === null;
+      const evidence = line && evidenceByCap.get(line.capability_id);
+      if (!evidence) return;
+      heldBytes += bytes.length;
+      if (heldBytes > maxBytes) throw new TooMuchEvidence();
+      evidence.add(line);
+    });
+    if (hasInvalidLine) throw new Unproven(file.key, "samples and amendments", "a line that is neither");
+  };
+  try {
+    for (const file of rows.get(bucket) ?? []) await readLines(file).catch(handleBroken({ day: file.day, bucket }));
+  } catch (error) {
+    if (error instanceof TooMuchEvidence) return null;
+    throw error;
   }
   return evidenceByCap;
 }
 
-async function readLinesOf(source: Source, file: EvidenceFile, caps: ReadonlySet<string>): Promise<EvidenceLine[]> {
-  const lines: EvidenceLine[] = [];
-  await readFile(await fetchFile(source, file), file, (bytes) => {
-    const line = parseEvidenceLine(parseJson(bytes));
-    if (line && caps.has(line.capability_id)) lines.push(line);
-    else if (!line) lines.push(INVALID_LINE);
-  });
-  if (lines.includes(INVALID_LINE)) throw new Unproven(file.key, "samples and amendments", "a line that is neither");
-  return lines;
-}
-
-const INVALID_LINE = {} as EvidenceLine;
-
 function* verdictsOf(
   cap: string,
   gathered: GatheredRecord,
-  evidence: EndpointEvidence,
+  evidence: EndpointEvidence | null,
   tables: ReadonlyMap<string, RelatedParties>,
 ): Generator<CardVerdict> {
   const url = gathered.urls.get(cap) ?? null;
   for (const { leaves: packedLeaves, before } of gathered.groups.get(cap) ?? []) {
     const leaves = packedLeaves.map((leaf) => leaf.unpack());
-    const results = evaluate(cap, leaves, before, gathered, evidence, tables);
+    const results = evidence
+      ? tryEvaluate(leaves, () => evaluate(cap, leaves, before, gathered, evidence, tables))
+      : leaves.map((): CardResult => ({ verdict: "not run", says: "its evidence is more than can be held at once" }));
     for (const [i, { index, card }] of leaves.entries()) {
       const { tier, band, computed_at = null } = card;
-      yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...results[i]! };
+      const result = results[i]!;
+      // The card may have been computed before its leaf's time, which stands in for the time that it does not state.
+      const isUnknown = result.verdict === "differs" && isUntimed(card);
+      const known: CardResult = isUnknown ? { verdict: "not run", says: UNTIMED_TEXT } : result;
+      yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...known };
     }
   }
 }
 
 type CardResult = Pick<CardVerdict, "verdict" | "says" | "difference">;
+
+/**
+ * Returns whether a card does not state when it was computed. Only the form svc.scorecard.v1 may leave that out: a card
+ * of v2 without it differs from the recomputed one.
+ */
+const isUntimed = ({ schema, computed_at }: SignedCard): boolean =>
+  schema === "svc.scorecard.v1" && computed_at === undefined;
+const UNTIMED_TEXT = `computed_at is ${MISSING_MEMBER_TEXT}`;
+
+/**
+ * Evaluates cards. Lines of the evidence may hold values that nobody can grade, such as a lone surrogate, which has no
+ * RFC 8785 form. They must not end the audit.
+ */
+function tryEvaluate(leaves: readonly GradeLeaf[], evaluateAll: () => CardResult[]): CardResult[] {
+  try {
+    return evaluateAll();
+  } catch (error) {
+    const says = `its evidence cannot be graded: ${(error as Error).message.slice(0, MAX_SHOWN_LENGTH)}`;
+    return leaves.map(() => ({ verdict: "not run", says }));
+  }
+}
 
 /** Registrable domain of an endpoint's url; null where it has none. */
 function domainOf(url: string | undefined): string | null {
@@ -205,6 +255,22 @@ function domainOf(url: string | undefined): string | null {
   } catch {
     return null;
   }
+}
+
+/**
+ * Returns how cards step back behind the ones before them, which no publisher's run may do: they are not of a later
+ * time, or had read less. Such cards could leave out rows that earlier cards had counted. Null if they do not.
+ */
+function stepBackOf(
+  computedAt: string,
+  positions: Readonly<Record<string, number>>,
+  before: CardGroup["before"],
+): Difference | null {
+  if (computedAt <= before.computedAt)
+    return { field: "card.computed_at", expected: `a time after ${before.computedAt}`, got: computedAt };
+  if (!isBehind(positions, before)) return null;
+  const expected = `all that the cards before it and published corrections had read: ${shorten(before.positions)}`;
+  return { field: "inputs.positions", expected, got: shorten(positions) };
 }
 
 /** Compares the cards of one group with what is recomputed from the evidence. */
@@ -218,16 +284,23 @@ function evaluate(
 ): CardResult[] {
   const { day, inputs, at, card: firstCard } = leaves[0]!;
   const sameResultForAll = (found: CardResult): CardResult[] => leaves.map(() => found);
-  if (firstCard.computed_at === undefined)
-    return sameResultForAll({ verdict: "pending", says: `computed_at is ${MISSING_MEMBER_TEXT}` });
-  const now = new Date(firstCard.computed_at);
-  // Such a card is refused, since it could name a day far ahead and so stay pending for ever.
-  if (dayOf(now) > dayOf(new Date(at))) {
-    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: firstCard.computed_at };
+  const computedAt = cardTime(leaves[0]!);
+  if (!isRfc3339(computedAt)) {
+    const difference = { field: "card.computed_at", expected: "a time", got: computedAt.slice(0, MAX_SHOWN_LENGTH) };
     return sameResultForAll({ verdict: "differs", difference });
   }
-  if (dayOf(now) > closedEvidence.newest)
-    return sameResultForAll({ verdict: "pending", says: `the evidence of ${dayOf(now)} is not published yet` });
+  const stepBack = stepBackOf(computedAt, inputs.positions, before);
+  if (stepBack) return sameResultForAll({ verdict: "differs", difference: stepBack });
+  const now = new Date(computedAt);
+  // Such a card is refused, since it could name a day far ahead and so stay pending for ever.
+  if (dayOf(now) > dayOf(new Date(at))) {
+    const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: computedAt };
+    return sameResultForAll({ verdict: "differs", difference });
+  }
+  if (dayOf(now) > closedEvidence.newest) {
+    const says = isUntimed(firstCard) ? UNTIMED_TEXT : `the evidence of ${dayOf(now)} is not published yet`;
+    return sameResultForAll({ verdict: "pending", says });
+  }
   const table = tables.get(inputs.kin);
   if (!table) {
     // The evidence file with this table is published at the latest when the day after the leaf's own day is closed.
@@ -245,7 +318,7 @@ function evaluate(
   }
   const rows = evidence.endpointAsOf(cap, inputs.positions, domainOf(urls.get(cap)));
   const line = gradeRows(rows, table, now, firstCard.verifier_version ?? FIRST_VERIFIER_VERSION);
-  const cards = nextCardsOf(before, { now: firstCard.computed_at }, line, []);
+  const cards = nextCardsOf(before, { now: computedAt }, line, []);
   const expectedCards = cards.map(({ runCard, card, why }) => ({
     day: dayOf(now),
     inputs: { ...inputs, digest: line.inputs_digest },
@@ -329,31 +402,37 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
 /**
  * Reads the tables of payees and domains that cards name, by hash. Each line of a file has the changes since the line
  * before it, and must result in the table whose hash it names.
+ * @param wanted hashes of the tables that are kept; null: all
  * @throws Unproven, MissingObject, Oversized, SourceDown
  */
 export async function readRelatedPartyTables(
   source: Source,
   files: readonly EvidenceFile[],
   handleBroken: HandleBroken = rethrow,
+  wanted: ReadonlySet<string> | null = null,
 ): Promise<Map<string, RelatedParties>> {
   const tables = new Map<string, RelatedParties>([[NO_RELATED_PARTIES_SHA256, new RelatedParties([])]]);
-  for (const file of files) await readTables(source, file, tables).catch(handleBroken({ day: file.day }));
+  const keep = (name: string, table: RelatedParties) => {
+    if (!wanted || wanted.has(name)) tables.set(name, table);
+  };
+  for (const file of files) await readTables(source, file, keep).catch(handleBroken({ day: file.day }));
   return tables;
 }
 
-async function readTables(source: Source, file: EvidenceFile, tables: Map<string, RelatedParties>): Promise<void> {
-  let table = new Map<string, NonDeliveringSeller>();
-  const lines: string[] = [];
-  await readFile(await fetchFile(source, file), file, (line) => lines.push(line.toString("utf8")));
-  for (const line of lines) {
-    const { data: changes } = RelatedPartiesLine.safeParse(parseJson(Buffer.from(line)));
-    if (!changes) throw new Unproven(file.key, "changes of a table", line.slice(0, 80));
+async function readTables(
+  source: Source,
+  file: EvidenceFile,
+  keep: (name: string, table: RelatedParties) => void,
+): Promise<void> {
+  const table = new Map<string, NonDeliveringSeller>();
+  await readProvenLines(await fetchFile(source, file), file, (line) => {
+    const { data: changes } = RelatedPartiesLine.safeParse(parseJson(line));
+    if (!changes) throw new Unproven(file.key, "changes of a table", line.toString("utf8", 0, 80));
     const { kin: name, add, remove } = changes;
-    table = new Map(table);
     for (const cap of remove) table.delete(cap);
     for (const { cap, domain, pay_to } of add) table.set(cap, { cap, domain, pay_to });
     const namedTable = new RelatedParties([...table.values()]);
     if (namedTable.sha256 !== name) throw new Unproven(file.key, `the table ${name}`, namedTable.sha256);
-    tables.set(name, namedTable);
-  }
+    keep(name, namedTable);
+  });
 }

@@ -8,19 +8,33 @@ import { Check, type Finding } from "./findings.ts";
 const MINUTES_PER_BLOCK = 360;
 const BLOCKS_PER_DAY = 4;
 const BLIND_BYTE_BELOW = 64;
+/** A slot as evidence lines have it: number of the block, and minute in it. */
+const SLOT = /^(\d{1,6})\/(\d{1,3})$/;
+/**
+ * Largest time by which a call may precede the commitment to its plan, ms: the call's time is of an observer's clock,
+ * the commitment's of the publisher's.
+ */
+const MAX_CLOCK_DIFFERENCE_MS = 5 * 60_000;
 
 /**
  * Checks that calls were made at the times, and from the kinds of wallets, that follow from the secret salt of their
- * day. The salt's hash was published before the day, and the salt in the first leaf after the day
+ * day. The salt's hash was published before the day's first call, and the salt in the first leaf after the day
  * (verification-method.md, section 5). The planner's code is not used here.
  */
 export class ScheduleAudit {
   readonly salts = new Check("salts of days, opened");
   readonly calls = new Check("calls against the opened plan");
   readonly #saltByDay = new Map<string, Buffer>();
+  /** UTC day -> time at which the hash of its salt was published first, ms. */
+  readonly #committedMs = new Map<string, number>();
 
-  constructor(fold: PublishedFold) {
-    for (const [day, { salt_hash, salt }] of fold.schedules) {
+  /** @param hasHoles whether leaves are unread, which may have published the hash of a day earlier */
+  constructor(
+    fold: PublishedFold,
+    private readonly hasHoles = false,
+  ) {
+    for (const [day, { salt_hash, at, salt }] of fold.schedules) {
+      this.#committedMs.set(day, Date.parse(at));
       if (salt === null) {
         this.salts.countOpen(`the salt of ${day} is not opened yet`);
         continue;
@@ -36,9 +50,26 @@ export class ScheduleAudit {
   /** Checks one sample of the evidence. */
   add(line: SampleLine): void {
     const isPlanned = line.kind === 1 || line.planned === "free" || line.planned === "paid";
-    const [block, minute] = String(line.slot).split("/").map(Number);
-    if (!isPlanned || block === undefined || minute === undefined || !Number.isInteger(block)) return;
+    if (!isPlanned) return;
+    const key = `${line.obs_id} of ${line.capability_id}`;
+    const slot = typeof line.slot === "string" ? SLOT.exec(line.slot) : null;
+    if (!slot) {
+      this.calls.addProblem({
+        key,
+        expected: "a planned block and minute",
+        got: `${JSON.stringify(line.slot)}`.slice(0, 80),
+      });
+      return;
+    }
+    const [block, minute] = slot.slice(1).map(Number) as [number, number];
     const day = dayOf(blockStart(block));
+    const committedMs = this.#committedMs.get(day);
+    if (committedMs !== undefined && Date.parse(line.t) < committedMs - MAX_CLOCK_DIFFERENCE_MS) {
+      const expected = `a call after the plan of ${day} was committed to at ${new Date(committedMs).toISOString()}`;
+      if (this.hasHoles) this.calls.countNotRun("leaves are unread that may have committed to their plan");
+      else this.calls.addProblem({ key, expected, got: line.t });
+      return;
+    }
     const salt = this.#saltByDay.get(day);
     if (!salt) {
       this.calls.countOpen(`the salt of ${day} is not opened yet`);
@@ -47,7 +78,6 @@ export class ScheduleAudit {
     const planBytes = createHmac("sha256", salt).update(line.capability_id).digest();
     const blockOfDay = block - blockOf(dayStart(day));
     const expectedMinute = ((planBytes[8]! << 8) | planBytes[9]!) % MINUTES_PER_BLOCK;
-    const key = `${line.obs_id} of ${line.capability_id}`;
     if (minute !== expectedMinute) {
       this.calls.addProblem({ key, expected: `minute ${expectedMinute} of ${day}`, got: `minute ${minute}` });
     } else if (line.kind === 1 && !fitsPlan(line, planBytes, blockOfDay)) {

@@ -28,11 +28,15 @@ export async function fetchNamed(
   kind: ObjectKind,
 ): Promise<Uint8Array> {
   const { key } = leaf;
-  if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${leaf.index}`, `a key of ${kind}`, JSON.stringify(key));
+  checkKind(leaf.index, key, kind);
   if (!(leaf.bytes >= 0 && leaf.bytes <= MAX_BYTES.named)) {
     throw new Unproven(`leaf ${leaf.index}`, `at most ${MAX_BYTES.named} bytes`, String(leaf.bytes));
   }
   return fetchFile(source, leaf);
+}
+
+function checkKind(index: number, key: string, kind: ObjectKind): void {
+  if (kindOfKey(key) !== kind) throw new Unproven(`leaf ${index}`, `a key of ${kind}`, JSON.stringify(key));
 }
 
 /** A zstd-packed file of lines that a leaf names: hash and length of the packed and of the unpacked bytes. */
@@ -62,15 +66,20 @@ export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   const isNamed = part !== null && unpacked_sha256 !== null && sha256 !== null;
   const expectedKey = isNamed ? evidenceKey(day, part, unpacked_sha256) : "hashes and a bucket";
   if (key !== expectedKey) throw new Unproven(`leaf ${index}`, expectedKey, JSON.stringify(key));
+  checkKind(index, key, "evidence");
   checkFileSizes(index, bytes, unpacked_bytes);
   return leaf as EvidenceFile;
 }
 
-/** The file that an archive leaf names; its key is computed from the manifest. @throws Unproven when it is too large */
+/**
+ * The file that an archive leaf names; its key is computed from the manifest.
+ * @throws Unproven when it is too large, or the key is none of an archive file
+ */
 export function archiveFileOf({ index, manifest, sha256, unpacked_bytes }: ArchiveLeaf): NamedFile {
   const { subject, content_hash, bytes, rows } = manifest;
   checkFileSizes(index, bytes, unpacked_bytes);
   const key = archiveFileKey(subject, dayOfManifest(manifest), content_hash);
+  checkKind(index, key, "archiveFile");
   return { key, sha256, bytes, unpacked_sha256: content_hash, unpacked_bytes, rows };
 }
 
@@ -133,6 +142,21 @@ export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (li
   if ("longest" in facts && facts.longest > MAX_LINE_BYTES) {
     throw new Unproven(leaf.key, `lines of at most ${MAX_LINE_BYTES} bytes`, "a longer one");
   }
+}
+
+/**
+ * Unpacks a file twice: first to check it against the leaf, then for its lines. So lines need not be kept until they
+ * are proven, and a file of some kilobytes that unpacks to gigabytes costs time and no memory.
+ * @param onLine called with every line, without its newline; the buffer is reused
+ * @throws Unproven, which names what differs
+ */
+export async function readProvenLines(
+  packed: Uint8Array,
+  leaf: NamedFile,
+  onLine: (line: Buffer) => void,
+): Promise<void> {
+  await readFile(packed, leaf);
+  await readFile(packed, leaf, onLine);
 }
 
 /**

@@ -40,8 +40,11 @@ export class PublishedFold {
   /** Next `seq` of each kind of leaf: leaves are also numbered within their kind. */
   readonly nextSeq = new Map<string, number>();
   readonly caps = new Map<string, PublishedCap>();
-  /** By UTC day: the hash of the schedule's secret salt, and the salt once a later leaf has revealed it. */
-  readonly schedules = new Map<string, { salt_hash: string; salt: string | null }>();
+  /**
+   * By UTC day: the hash of the schedule's secret salt and the time at which it was published first, and the salt once
+   * a later leaf has revealed it.
+   */
+  readonly schedules = new Map<string, { salt_hash: string; at: string; salt: string | null }>();
   keys: { n: number; key: string; sha256: string; leaf: number } | null = null;
   index: NewestIndex | null = null;
   readonly evidence = new EvidenceFold();
@@ -84,7 +87,9 @@ export class PublishedFold {
     this.archive.apply(leaf);
     switch (leaf.kind) {
       case "schedule":
-        this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, salt: null });
+        // A day's first hash counts, also if the day is published again: another one may be chosen to fit its calls.
+        if (!this.schedules.has(leaf.day))
+          this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, at: leaf.at, salt: null });
         if (leaf.opens) this.#revealSalt(leaf.opens);
         return;
       case "keys":

@@ -12,7 +12,7 @@ export const MAX_BYTES = {
   keys: 4 * 1024 * 1024,
   /** An object that a leaf names, even if the leaf claims a larger size. */
   named: 256 * 1024 * 1024,
-  /** An evidence file, unpacked. It is read as a stream and never kept in memory. */
+  /** An evidence file, unpacked. It is read as a stream and never kept whole in memory. */
   unpacked: 8 * 1024 * 1024 * 1024,
 } as const;
 

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { RFC3339 } from "./time.ts";
+import { isRfc3339 } from "./time.ts";
 
 /**
  * Lines of an evidence file (records.md, Evidence): every sample (recorded call) of a UTC day, and the facts that
@@ -10,7 +10,7 @@ import { RFC3339 } from "./time.ts";
  * A card's leaf (its entry in the public Merkle log) holds the positions {topic: next} up to which the grading run
  * had read. That run had read the line if `position < next`.
  */
-const Time = z.string().regex(RFC3339);
+const Time = z.string().refine(isRfc3339, "not a time");
 const NullableBoolean = z.boolean().nullable();
 const NullableNumber = z.number().nullable();
 const NullableText = z.string().nullable();

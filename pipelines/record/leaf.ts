@@ -2,6 +2,7 @@ import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { ArchiveManifest } from "./archive.ts";
 import { SignedCard } from "./card.ts";
+import { isDay, isRfc3339 } from "./time.ts";
 import { BANDS } from "./vocabulary.ts";
 
 /**
@@ -10,7 +11,10 @@ import { BANDS } from "./vocabulary.ts";
  */
 export const MAX_LEAF_BYTES = 65_535;
 
-const LEAF_MEMBERS = { index: z.int().min(0), seq: z.int().min(0), at: z.string() };
+/** Readers compute with these days and times, so a text that is none is refused. */
+const Day = z.string().refine(isDay, "not a day");
+const Time = z.string().refine(isRfc3339, "not a time");
+const LEAF_MEMBERS = { index: z.int().min(0), seq: z.int().min(0), at: Time };
 const band = z.enum([...BANDS, "UNRATED"]);
 const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt: z.string().nullable().optional() });
 
@@ -23,7 +27,7 @@ const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt:
 export const GradeLeaf = z.looseObject({
   kind: z.literal("grade"),
   ...LEAF_MEMBERS,
-  day: z.string(),
+  day: Day,
   raw_band: band,
   headline: z.boolean(),
   /**
@@ -104,7 +108,7 @@ export type CorrectionLeaf = z.infer<typeof CorrectionLeaf>;
 const ScheduleLeaf = z.looseObject({
   kind: z.literal("schedule"),
   ...LEAF_MEMBERS,
-  day: z.string(),
+  day: Day,
   /** sha256 of the salt's 32 bytes. */
   salt_hash: z.string(),
   /**
@@ -114,7 +118,7 @@ const ScheduleLeaf = z.looseObject({
   covered_root: z.string(),
   covered: z.int(),
   /** The salt of an earlier day, now disclosed. Absent in the first leaf of this kind. */
-  opens: z.looseObject({ day: z.string(), salt: z.string() }).optional(),
+  opens: z.looseObject({ day: Day, salt: z.string() }).optional(),
 });
 
 /**
@@ -193,7 +197,7 @@ export const EvidenceLeaf = z.looseObject({
   kind: z.literal("evidence"),
   ...LEAF_MEMBERS,
   /** Closed UTC day. */
-  day: z.string(),
+  day: Day,
   /**
    * Number of the day's closing, from 0. Records that arrive after a closing are published by a further closing of that
    * day.
@@ -232,7 +236,7 @@ export type EvidenceLeaf = z.infer<typeof EvidenceLeaf>;
 export const ArchiveLeaf = z.looseObject({
   kind: z.literal("archive"),
   ...LEAF_MEMBERS,
-  manifest: ArchiveManifest,
+  manifest: ArchiveManifest.refine(({ from, to }) => isRfc3339(from) && isRfc3339(to), "not from a time to a time"),
   /** sha256 of the compressed file. */
   sha256: z.string(),
   unpacked_bytes: z.int().min(0),

@@ -28,3 +28,12 @@ export const rfc3339 = (at: Date): string => at.toISOString();
 
 /** Matches the form that {@link rfc3339} prints. It does not check that the day exists. */
 export const RFC3339 = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/;
+
+/** Returns whether {@link rfc3339} prints this text: its form, and a time that exists. */
+export function isRfc3339(text: string): boolean {
+  const at = RFC3339.test(text) ? new Date(text) : null;
+  return at !== null && !Number.isNaN(at.getTime()) && at.toISOString() === text;
+}
+
+/** Returns whether a text is a UTC date that exists, in the form of {@link dayOf}. */
+export const isDay = (text: string): boolean => isRfc3339(`${text}T00:00:00.000Z`);

@@ -342,7 +342,7 @@ describe("calls against the opened plan", () => {
   const scheduled = (opened: boolean): ScheduleAudit => {
     const fold = new PublishedFold();
     const salt_hash = sha256hex(Buffer.from(salt(0), "hex"));
-    fold.schedules.set(day(0), { salt_hash, salt: opened ? salt(0) : null });
+    fold.schedules.set(day(0), { salt_hash, at: onDay(0, "00:00:01"), salt: opened ? salt(0) : null });
     return new ScheduleAudit(fold);
   };
   const line = (b: number, more: Record<string, unknown>): SampleLine =>
@@ -387,7 +387,7 @@ describe("calls against the opened plan", () => {
 
   test("a salt that does not hash to what was published before the day is found", () => {
     const fold = new PublishedFold();
-    fold.schedules.set(day(0), { salt_hash: sha256hex("another"), salt: salt(0) });
+    fold.schedules.set(day(0), { salt_hash: sha256hex("another"), at: onDay(0, "00:00:01"), salt: salt(0) });
     expect(new ScheduleAudit(fold).salts.finding.result).toBe("broken");
   });
 });

@@ -195,6 +195,28 @@ describe("a history that is not the one that was seen", () => {
   });
 });
 
+describe("a fork beside something that ends the audit", () => {
+  const stale = { maxAge: 60 };
+  test.each<[string, () => string, () => object]>([
+    ["a rollback", () => before, () => ({ since: note })],
+    ["a freeze", () => sourceDir(record), () => stale],
+    ["both", () => before, () => ({ since: note, ...stale })],
+  ])("%s: the fork is reported, with both notes", async (_, dir, more) => {
+    const { code, says } = await audited(dir(), { ...more(), also: [sourceDir(other)] });
+    expect([code, says]).toEqual([EXIT.fork, expect.stringMatching(/fork: /)]);
+    const text = await readFile(/both signed notes are in (\S+fork-[0-9a-f]{16}\.txt)/.exec(says)![1]!, "utf8");
+    for (const of of [dir(), sourceDir(other)]) expect(text).toContain(await readFile(join(of, "checkpoint"), "utf8"));
+  });
+
+  test("and beside a copy of the same history it is what it was", async () => {
+    const rollback = await audited(before, { since: note, also: [sourceDir(record)] });
+    expect([rollback.code, rollback.says]).toEqual([EXIT.rollback, expect.stringMatching(/rollback: /)]);
+    const frozen = await audited(sourceDir(record), { ...stale, also: [before] });
+    expect([frozen.code, frozen.says]).toEqual([EXIT.stale, expect.stringMatching(/stale: cosigned/)]);
+    expect((await audited(sourceDir(record), { maxAge: 0, also: [before] })).code).toBe(EXIT.ok);
+  });
+});
+
 describe(`segments (seed ${SEED})`, () => {
   const SIZE = 65_537;
   const KEY = "segment/0.ndjson.zst";
