@@ -5,6 +5,7 @@ import type { OrderTable } from "./order-table.ts";
 import {
   buyerNamesOf,
   buyerStakesOf,
+  type SellerIdentity,
   type Stake,
   SUM,
   Sums,
@@ -95,13 +96,8 @@ export interface BuyerSide {
   totalMicro: bigint;
 }
 
-/** The seller that is paid for a call. */
-export interface SellerSide {
-  payTo: string;
-  url: string;
-  cap: string;
-  /** Has the endpoint a letter (a grade)? */
-  lettered: boolean;
+/** The seller that is paid for a call, and its price. */
+export interface SellerSide extends SellerIdentity {
   micro: bigint;
 }
 
@@ -125,7 +121,7 @@ export interface Refusal {
 export type Standing = Refusal | { credit: boolean };
 
 const SELLER_OWES_US =
-  "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
+  "This seller's endpoint, its domain or its address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
 
 /**
  * Compares sums over all orders with the caps. The sums count the orders of the table, and the orders that this
@@ -169,8 +165,7 @@ export class Caps {
    */
   refusalOfSeller(seller: SellerSide, isCounted = false): string | null {
     const { caps } = this;
-    const payTo = seller.payTo.toLowerCase();
-    if (this.table.isOwedBy(payTo)) return SELLER_OWES_US;
+    if (this.table.isOwedBy(seller)) return SELLER_OWES_US;
     if (seller.micro < caps.leastPrice && !isCounted)
       return `Calls below ${formatMoney(caps.leastPrice)} USDC are not bought.`;
     const sumOf = this.#sumsWith(isCounted ? [] : sellerStakesOf(seller, seller.micro));

@@ -15,7 +15,7 @@ import {
   orderFromClaim,
   unpaidLegs,
 } from "./order.ts";
-import { type Stake, SUM, Sums, stakesOf } from "./stakes.ts";
+import { debtNamesOf, type SellerIdentity, type Stake, SUM, Sums, stakesOf } from "./stakes.ts";
 
 /**
  * Most closed orders (for which no money can move any more) in memory. If there are more, the one that was closed
@@ -184,11 +184,11 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Has this seller our money for an answer that did not pass, or may the seller still take it?
-   * @param payTo the seller's address, lower case
+   * Has this seller our money for an answer that did not pass, or may the seller still take it? Its endpoint and its
+   * domain count, and its address if the endpoint has no letter ({@link debtNamesOf}).
    */
-  isOwedBy(payTo: string): boolean {
-    return this.sum(SUM.owes(payTo)) > 0n;
+  isOwedBy(seller: SellerIdentity): boolean {
+    return debtNamesOf(seller).some((where) => this.sum(SUM.owes(where)) > 0n);
   }
 
   /** Yields the transfers by which sellers paid back losses, one for each loss. Amounts are dollars as text. */

@@ -1,5 +1,5 @@
 import { parseMoney } from "../record/money.ts";
-import { platformOf } from "../record/url.ts";
+import { platformOf, registrableDomain } from "../record/url.ts";
 import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
@@ -38,8 +38,8 @@ export const SUM = {
   /** Fees that a payer has paid, and amounts that it left unpaid, over all known orders. */
   fees: (payer: string) => `fees ${payer}`,
   unpaid: (payer: string) => `unpaid ${payer}`,
-  /** Number of losses that the seller with this address caused and has not paid back. */
-  owes: (payTo: string) => `owes ${payTo}`,
+  /** Number of losses that were caused at this address, endpoint or domain and are not paid back. */
+  owes: (where: string) => `owes ${where}`,
   /**
    * For the orders of a UTC day: failed transactions that we sent, and bytes that we store for orders that are not
    * charged.
@@ -60,15 +60,36 @@ export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">)
   ...(client === null ? [] : [`network ${client}`]),
 ];
 
+/** What identifies a seller in the sums. `url`: of the endpoint, or of one request to it. */
+export interface SellerIdentity {
+  payTo: string;
+  url: string;
+  cap: string;
+  /** Has the endpoint a letter (a grade)? */
+  lettered: boolean;
+}
+
 /**
  * Returns the names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so
  * all of them are counted together, as the platform.
  */
-export const sellerNamesOf = (seller: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
+export const sellerNamesOf = (seller: SellerIdentity): string[] => [
   `payTo ${seller.payTo.toLowerCase()}`,
   `platform ${platformOf(seller.url)}`,
   `cap ${seller.cap}`,
   ...(seller.lettered ? [] : [UNLETTERED]),
+];
+
+/**
+ * Returns the names by whose debts nothing is bought from a seller: its endpoint and its domain, where each name under a
+ * hosting platform is a domain of its own, so that one thief there does not shut out the others. Its own 402 names the
+ * address, so a thief takes a fresh one for each call, or that of an honest seller. So an address that owes refuses only
+ * endpoints without a letter.
+ */
+export const debtNamesOf = ({ payTo, url, cap, lettered }: SellerIdentity): string[] => [
+  `cap ${cap}`,
+  `domain ${registrableDomain(url)}`,
+  ...(lettered ? [] : [`payTo ${payTo.toLowerCase()}`]),
 ];
 
 /**
@@ -88,7 +109,7 @@ export function buyerStakesOf(
 }
 
 /** Returns what an order risks with a seller that is paid, until the seller's answer has passed. */
-export const sellerStakesOf = (seller: Parameters<typeof sellerNamesOf>[0], micro: bigint): Stake[] =>
+export const sellerStakesOf = (seller: SellerIdentity, micro: bigint): Stake[] =>
   sellerNamesOf(seller).map((where): Stake => [SUM.out(where), micro]);
 
 /**
@@ -118,8 +139,10 @@ function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);
   const fault = faultOf(order, leg);
   if (fault === "seller") {
-    const { payTo } = leg;
-    return [...sellerNamesOf(leg).map((where): Stake => [SUM.lost(day, where), micro]), [SUM.owes(payTo), 1n]];
+    return [
+      ...sellerNamesOf(leg).map((where): Stake => [SUM.lost(day, where), micro]),
+      ...debtNamesOf({ ...leg, lettered: false }).map((where): Stake => [SUM.owes(where), 1n]),
+    ];
   }
   if (order.scheme !== "exact") return [];
   const stakesInAll: Stake[] = order.credit ? [] : [[SUM.lostInAll(day), micro]];

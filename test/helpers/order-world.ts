@@ -357,7 +357,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     replica: FakeReplica,
     payment: FakePayment,
     shop?: string,
-    to: Partial<Pick<SellerQuote, "payTo" | "lettered">> = {},
+    to: Partial<Pick<SellerQuote, "cap" | "payTo" | "lettered">> = {},
   ): Promise<Order | null> {
     const { auth } = payment;
     const key = claimKey({ network: NETWORK, asset: ASSET, from: auth.from, nonce: auth.nonce });
@@ -403,12 +403,22 @@ function ofShop(quote: SellerQuote, shop: string | undefined, to: Partial<Seller
   return { ...quote, cap, ...to, payTo, entry: { ...quote.entry, payTo } };
 }
 
-function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.example") {
+const pathOf = (seller: SellerKind): string => seller.replaceAll(" ", "-");
+/** Origin of a seller of this kind that a test gives no shop. */
+const originOf = (seller: SellerKind): string => `https://${pathOf(seller)}.example`;
+
+/** What the sums know of a seller of this kind that has no shop. */
+export const sellerOfKind = (seller: SellerKind) => ({
+  ...{ payTo: `0x${seller.replaceAll(" ", "")}`, cap: `cap_${seller}`, lettered: true },
+  url: `${originOf(seller)}/${pathOf(seller)}`,
+});
+
+function purchaseOf(payment: FakePayment, key: string, shop = originOf(payment.seller)) {
   const { auth, seller, priceMicro, tool } = payment;
-  const url = `${shop}/${seller.replaceAll(" ", "-")}${tool ? MCP : ""}`;
+  const { payTo, cap } = sellerOfKind(seller);
+  const url = `${shop}/${pathOf(seller)}${tool ? MCP : ""}`;
   const body = payment.body ?? (tool ? Buffer.from("{}") : undefined);
   const money = { price: formatMoney(priceMicro), fee: formatMoney(feeOf(priceMicro)), total: formatMoney(auth.value) };
-  const payTo = `0x${seller.replaceAll(" ", "")}`;
   return {
     key,
     claim: {
@@ -424,7 +434,7 @@ function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.ex
       ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },
     },
     quote: {
-      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {}, lettered: true },
+      ...{ cap, priceMicro, payTo, context: {}, lettered: true },
       request: {
         url,
         method: body ? ("POST" as const) : ("GET" as const),

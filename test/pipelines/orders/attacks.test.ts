@@ -11,12 +11,13 @@ import { SUM } from "../../../pipelines/orders/stakes.ts";
 import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { ASSET, NETWORK } from "../../helpers/fake-chain.ts";
-import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
+import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, sellerOfKind, TILL } from "../../helpers/order-world.ts";
 
 /** What each attack is about: docs/design/orders.md, "Bounding our losses". */
 const DAY = "2026-11-23";
 const PRICE = 100_000n;
 const TOTAL = 110_000n;
+const THIEF = sellerOfKind("thief");
 
 const SHOPS = ["a", "b", "c", "d", "e", "f"].map((name) => `https://shop-${name}.example`);
 const bought = (world: OrderWorld, payer: string, shop = SHOPS[0]!, replica = world.replicas[0]!) =>
@@ -287,6 +288,70 @@ test("sellers that take the money: names under a hosting platform are one seller
   expect(floatSpent(world)).toBe(7n * PRICE);
 });
 
+/** The thief's money is back: each Transfer of the price to the float makes good one loss. */
+async function sendsBack(world: OrderWorld, payTo: string): Promise<void> {
+  world.chain.mint(payTo, PRICE);
+  world.chain.transfer(payTo, FLOAT, PRICE);
+  await world.replicas[0]!.recovery.recoverLosses();
+}
+
+test.each([
+  ["one endpoint", () => "https://known.example", () => "cap_known"],
+  ["endpoints of one domain", (n: number) => `https://h${n}.known.example`, (n: number) => `cap_${n}`],
+  ["urls of one endpoint", (n: number) => `https://known${n}.example`, () => "cap_known"],
+])("a thief with a letter names a fresh payTo in each 402 of %s: robbed once, on five days", async (_, shop, cap) => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xm", TOTAL);
+  let calls = 0;
+  const steal = async () => {
+    const n = calls++;
+    await world.post(replica, world.pay("0xm", "thief", PRICE), shop(n), { payTo: `0xfresh${n}`, cap: cap(n) });
+    await replica.recovery.look();
+  };
+  for (let day = 0; day < 5; day++) {
+    world.clock.set(new Date(Date.UTC(2026, 10, 23 + day, 12)));
+    for (let n = 0; n < 3; n++) await steal();
+  }
+  expect(floatSpent(world)).toBe(PRICE);
+  // What it sends back opens its domain again.
+  await sendsBack(world, "0xfresh0");
+  await steal();
+  expect(floatSpent(world)).toBe(PRICE);
+  expect([...tableOf(world).losses()].map(({ payTo }) => payTo)).toEqual(["0xfresh15"]);
+});
+
+test("a rival without a letter names an honest seller's payTo: that seller is bought from all the same", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  for (const wallet of ["0xm", "0xh"]) world.chain.mint(wallet, 5n * TOTAL);
+  const call = (kind: "thief" | "honest", shop: string, lettered: boolean) =>
+    world.post(replica, world.pay(kind === "thief" ? "0xm" : "0xh", kind, PRICE), shop, {
+      ...{ payTo: "0xvictim", lettered },
+    });
+  expect((await call("thief", "https://rival.example", false))?.legs[0]?.fate).toBe("unknown");
+  expect((await call("honest", "https://victim.example", true))?.state).toBe("settled");
+  await replica.recovery.look();
+  expect((await call("honest", "https://victim.example", true))?.state).toBe("settled");
+  // The rival's own domain is refused, and whoever else without a letter is paid at that address.
+  const spent = floatSpent(world);
+  expect(await call("thief", "https://rival.example", true)).toBe(null);
+  expect(await call("honest", "https://unknown.example", false)).toBe(null);
+  expect(floatSpent(world)).toBe(spent);
+  await sendsBack(world, "0xvictim");
+  expect((await call("honest", "https://unknown.example", false))?.state).toBe("settled");
+});
+
+test("a thief under a hosting platform shuts out no other name of the platform", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  world.chain.mint("0xm", 5n * TOTAL);
+  const call = (kind: "thief" | "honest", name: string) =>
+    world.post(world.replicas[0]!, world.pay("0xm", kind, PRICE), `https://${name}.vercel.app`);
+  expect((await call("thief", "thief"))?.state).toBe("released");
+  expect(await call("honest", "thief")).toBe(null);
+  expect((await call("honest", "neighbour"))?.state).toBe("settled");
+});
+
 test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
   const world = new OrderWorld(1, { ...ORDER_CAPS, bytesPerPayerDay: 20_000n });
   const [replica] = world.replicas as [FakeReplica];
@@ -405,7 +470,7 @@ test("a thief owes its loss while the buyer's refund is open too, and may send i
   const caps = new Caps(table, { ...ORDER_CAPS, lossPerDay: PRICE }, () => DAY);
   const seen = () => ({
     state: order.state,
-    owes: table.isOwedBy("0xthief"),
+    owes: table.isOwedBy(THIEF),
     lost: table.sum(SUM.lost(DAY, "payTo 0xthief")),
     losses: [...table.losses()].map(({ fault }) => fault),
     isRefused: caps.refusalOfSeller({ ...order.legs[0]!, micro: PRICE }) !== null,
@@ -449,10 +514,10 @@ test("losses sent back in one transaction: each Transfer of it makes good one lo
   expect(await findDifferences(books!.movements, world.chain.rail())).toEqual([]);
   expect(FLOAT_HAS + books!.accounts.get("float")!).toBe(world.chain.balance(FLOAT));
   // The last loss is still owed, and no Transfer that was counted makes it good.
-  expect(tableOf(world).isOwedBy("0xthief")).toBe(true);
+  expect(tableOf(world).isOwedBy(THIEF)).toBe(true);
   world.chain.transfer("0xthief", FLOAT, PRICE);
   await replica.recovery.recoverLosses();
-  expect(tableOf(world).isOwedBy("0xthief")).toBe(false);
+  expect(tableOf(world).isOwedBy(THIEF)).toBe(false);
 });
 
 test.each([
@@ -520,7 +585,7 @@ test("orders of another network are left as they are, in no sum, until calls are
   const { table } = other.buying.orders;
   const names = [SUM.fees("0xb"), SUM.due("0xb"), SUM.openInAll, SUM.lost(DAY, "payTo 0xthief")];
   expect(names.map((name) => table.sum(name))).toEqual([0n, 0n, 0n, 0n]);
-  expect([table.isOwedBy("0xthief"), tableOf(world).isOwedBy("0xthief")]).toEqual([false, true]);
+  expect([table.isOwedBy(THIEF), tableOf(world).isOwedBy(THIEF)]).toEqual([false, true]);
   expect(names.every((name) => tableOf(world).sum(name) > 0n)).toBe(true);
 
   // What the other process kept of them is whole.
@@ -531,7 +596,7 @@ test("orders of another network are left as they are, in no sum, until calls are
   const ended = await world.end();
   world.log.now += STALE_MS;
   await world.replica().recovery.recoverLosses();
-  expect([[...ended.countByState()].sort(), world.table().isOwedBy("0xthief")]).toEqual([
+  expect([[...ended.countByState()].sort(), world.table().isOwedBy(THIEF)]).toEqual([
     ...[
       [
         ["refunded", 1],
