@@ -107,6 +107,8 @@ export type AuthorizationState =
   /** The nonce was not used up to `head`, the block of the read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
+  /** The nonce was used or cancelled some minutes or more before the block from which the search was to begin. */
+  | { state: "used_before" }
   /** The nonce can never be used. `final`: the block of the cancellation is not expected to be replaced. */
   | { state: "cancelled"; tx: string; final: boolean };
 
@@ -194,7 +196,7 @@ function splitSignature(signature: string): [number, Hex, Hex] {
 const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
   textOf(fate) {
     if (fate.state === "used") return `used ${TRANSFER_EQUALITY.textOf(fate.moved)}`;
-    return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : "unused";
+    return fate.state === "cancelled" ? `cancelled ${fate.tx} ${fate.blockNumber}` : fate.state;
   },
 };
 
@@ -202,7 +204,7 @@ const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
   const agreedState = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
   return mapAsOf(agreedState, (fate, blocks) => {
-    if (fate.state === "unused") return fate;
+    if (fate.state === "unused" || fate.state === "used_before") return fate;
     if (fate.state === "used") return { state: "used", settlement: asSettlement(fate.moved, blocks) };
     const { tx, blockNumber } = fate;
     return { state: "cancelled", tx, final: blockNumber <= blocks.final.number };

@@ -2,7 +2,8 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
-import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
+import type { Authorizations } from "../../infra/rails/authorization.ts";
+import { type AsOf, mapAsOf, type Settlement } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
@@ -34,6 +35,8 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
    * whether money moved.
    */
   till: Till;
+  /** Reads from the chain whether a buyer's payment can still charge it. */
+  readNonce: Authorizations["stateOf"];
   /** Acts on orders whose buyer pays into escrow. */
   holding: Holding;
   /** Store of request bodies and answers. */
@@ -324,7 +327,8 @@ export class Buying {
    * Checks that the payer's wallet holds enough for this order and for all its other orders that are not charged yet.
    * Each payment was verified alone, so one balance could back any number of them. When the balance does not cover
    * all, the later orders are refused, and an earlier order waits until that has happened. An order also waits while
-   * another order's charge may have lowered the balance and is not in the log yet.
+   * another order's charge may have lowered the balance and is not in the log yet. Checks too that the payment itself
+   * was not used or cancelled: the facilitator that called it valid is not trusted.
    * @returns why the order is refused, in words, or null
    */
   async #findBalanceRefusal(order: Order): Promise<string | null> {
@@ -337,11 +341,14 @@ export class Buying {
         await systemClock.sleep(pause);
         await orders.catchUp();
       }
-      const balanceMicro = await this.#payerBalance(order).catch((error: unknown) => {
+      const reads = Promise.all([this.#payerBalance(order), this.#canBeCharged(order)]);
+      const chainRead = await reads.catch((error: unknown) => {
         if (error instanceof ChainDown) return null;
         throw error;
       });
-      if (balanceMicro === null) return "The chain cannot be asked now; nothing was bought.";
+      if (chainRead === null) return "The chain cannot be asked now; nothing was bought.";
+      const [balanceMicro, canBeCharged] = chainRead;
+      if (!canBeCharged) return "This payment was used or cancelled before: sign a new one.";
       const dueMicro = table.sum(SUM.due(payer));
       if (balanceMicro >= dueMicro) return null;
       if (balanceMicro + table.sum(SUM.settling(payer)) < dueMicro - table.dueAfter(order)) break;
@@ -517,6 +524,17 @@ export class Buying {
     return atomicToMicro(value, 6) ?? 0n;
   }
 
+  /**
+   * Can the buyer's payment still charge it, or has it charged it already, sent to the chain by somebody else?
+   * @throws ChainDown
+   */
+  async #canBeCharged(order: Order): Promise<boolean> {
+    const { payer: from, nonce, sinceBlock, quote } = order;
+    const { value } = await this.deps.readNonce({ from, nonce, sinceBlock });
+    if (value.state === "used") return chargeOf(order, value.settlement)?.amount === quote.total;
+    return value.state === "unused";
+  }
+
   readGas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
 
   /** Makes the `settled` step of a charge that was read from the chain, with the gas that it cost us. */
@@ -543,10 +561,7 @@ export class Buying {
       chargeRead = await readSettlement().catch(() => null);
       if (chargeRead?.value) break;
     }
-    return mapAsOf(chargeRead ?? (await readSettlement()), (seen) => {
-      const micro = seen?.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
-      return seen && micro > 0n ? { tx: seen.tx, amount: formatMoney(micro), final: seen.final } : null;
-    });
+    return mapAsOf(chargeRead ?? (await readSettlement()), (seen) => seen && chargeOf(order, seen));
   }
 
   /** Waits until an order has ended, is being refunded or has an unknown outcome, `waitMs` at most (real ms). */
@@ -560,6 +575,12 @@ export class Buying {
     }
     return order;
   }
+}
+
+/** Returns the charge that a transfer under the nonce of the buyer's payment made; null if it did not pay us. */
+function chargeOf({ payTo }: Order, { to, tx, amountAtomic, final }: Settlement): Charge | null {
+  const micro = to === payTo ? (atomicToMicro(amountAtomic, 6) ?? 0n) : 0n;
+  return micro > 0n ? { tx, amount: formatMoney(micro), final } : null;
 }
 
 /** Does this claim repeat the request and payment of an order of our own operation that ended without an answer? */

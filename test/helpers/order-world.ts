@@ -2,7 +2,6 @@ import { FixedClock } from "../../infra/clock.ts";
 import type { EgressRequest, EgressResult } from "../../infra/egress/egress.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import type { SignedTransfer } from "../../infra/rails/authorization.ts";
-import type { Rail } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import { readInitializeAnswer, readReply } from "../../pipelines/1-observe/mcp/answers.ts";
@@ -34,6 +33,7 @@ import {
   newNonce,
   readAuth,
   type TestChain,
+  type TestRail,
   written,
 } from "./fake-chain.ts";
 import { type AppendFault, FakeLog } from "./fake-log.ts";
@@ -56,6 +56,8 @@ export interface FakePayment {
   body?: Uint8Array;
   /** The seller's tool is called, over MCP. */
   tool?: boolean;
+  /** The facilitator calls it valid, whatever became of its nonce. */
+  waved?: boolean;
 }
 
 /** End of the address of a seller's MCP server. */
@@ -83,7 +85,7 @@ export class FakeReplica {
   readonly buying: Buying;
   readonly recovery: Recovery;
   /** What it reads the chain through. */
-  readonly rail: Rail;
+  readonly rail: TestRail;
   readonly sweep: ObjectSweep;
   /** How far its machine's clock is ahead of the log's, ms. */
   aheadMs = 0;
@@ -139,7 +141,8 @@ export class FakeReplica {
     });
     const gas: GasOf = async (order, kind, tx) =>
       tx && !order.gas.some((one) => one.tx === tx) ? { gas: { kind, tx, wei: "1" } } : {};
-    const deps = { orders, seller, till, holding, objects, caps, gas, clock, logger: quiet, metrics };
+    const readNonce: TestRail["stateOf"] = (query) => this.rail.stateOf(query);
+    const deps = { orders, seller, till, holding, objects, caps, gas, clock, logger: quiet, metrics, readNonce };
     this.buying = new Buying({ ...deps, settlePollMs: [0], coverPollMs: [0, 1, 2, 5, 10] });
     this.recovery = new Recovery({
       ...{
@@ -247,7 +250,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
   }
 
   /** What a replica reads the chain through. */
-  railOf = (node: FakeNode): Rail => this.chain.rail(node);
+  railOf = (node: FakeNode): TestRail => this.chain.rail(node);
   /** Name of the client network that a wallet asks from. */
   network: (payer: string) => string = (payer) => `net of ${payer}`;
 
@@ -371,7 +374,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
       const known = orders.table.ofKey(key);
       if (known) return told(known);
       const { chain } = this;
-      const isGood = !(await chain.isUsed(auth)) && (await chain.balance(auth.from)) >= auth.value;
+      const isGood = (payment.waved || !(await chain.isUsed(auth))) && (await chain.balance(auth.from)) >= auth.value;
       if (!isGood || auth.validBefore < chain.time + 90) return null;
       const purchase = purchaseOf(payment, key, shop);
       const claim = { ...purchase.claim, client: this.network(auth.from) };

@@ -352,6 +352,54 @@ test("a thief under a hosting platform shuts out no other name of the platform",
   expect((await call("honest", "neighbour"))?.state).toBe("settled");
 });
 
+test.each(["cancelled", "used elsewhere"])(
+  "a nonce that was %s long before the claim, which the facilitator calls valid: no seller is paid, and the order ends",
+  async (how) => {
+    const world = new OrderWorld(1, ORDER_CAPS);
+    const [replica] = world.replicas as [FakeReplica];
+    for (const wallet of ["0xm", "0xh"]) world.chain.mint(wallet, 3n * TOTAL);
+    const payment = { ...world.pay("0xm", "honest", PRICE, 3_500), waved: true };
+    if (how === "cancelled") world.chain.cancel(payment.auth);
+    else world.chain.submit({ ...payment.auth, to: "0xelse", value: 1n });
+    world.chain.pass(700);
+    expect(await world.post(replica, payment, SHOPS[0])).toBe(null);
+    expect(floatSpent(world)).toBe(0n);
+    world.chain.pass(3_500);
+    for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
+    const [order] = [...tableOf(world).all()] as [Order];
+    expect([order.state, order.says, isClosed(order)]).toEqual(["released", expect.stringContaining("used"), true]);
+    expect((await bought(world, "0xh"))?.state).toBe("settled");
+  },
+);
+
+test("a nonce that is found used long before the claim only when its seller was paid: the order is written off", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xm", 3n * TOTAL);
+  const payment = { ...world.pay("0xm", "honest", PRICE, 3_500), waved: true };
+  world.chain.submit({ ...payment.auth, to: "0xelse", value: 1n });
+  world.chain.pass(700);
+  const stateOf = vi.spyOn(replica.rail, "stateOf");
+  stateOf.mockImplementationOnce(async () => ({ ...(await replica.rail.balance("0xm")), value: { state: "unused" } }));
+  expect((await world.post(replica, payment, SHOPS[0]))?.state).toBe("settle_unknown");
+  await replica.recovery.look();
+  world.chain.pass(3_500);
+  for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
+  const [order] = [...tableOf(world).all()] as [Order];
+  expect([order.state, isClosed(order)]).toEqual(["written_off", true]);
+  const table = tableOf(world);
+  expect([table.sum(SUM.openInAll), table.sum(SUM.lost(DAY, "payer 0xm"))]).toEqual([0n, PRICE]);
+});
+
+test("a payment that its buyer itself sent to us before the seller was paid pays for the call", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  world.chain.mint("0xb", 3n * TOTAL);
+  const payment = { ...world.pay("0xb", "honest", PRICE), waved: true };
+  world.chain.submit(payment.auth);
+  expect((await world.post(world.replicas[0]!, payment, SHOPS[0]))?.state).toBe("settled");
+  expect(world.chain.balance(TILL)).toBe(TOTAL);
+});
+
 test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
   const world = new OrderWorld(1, { ...ORDER_CAPS, bytesPerPayerDay: 20_000n });
   const [replica] = world.replicas as [FakeReplica];
