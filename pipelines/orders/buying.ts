@@ -497,13 +497,17 @@ export class Buying {
       // A reverted transfer costs gas too.
       const gas = await this.readGas(order, "charge", result.outcome === "refused" ? result.tx : null);
       const txMember = result.tx === undefined ? {} : { tx: result.tx };
-      const balance = result.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
-      const balanceMember = balance === null ? {} : { payer_has: balance };
+      const isRefused = result.outcome === "refused";
+      // Read after every attempt: a facilitator may not say that it was the wallet, and the wallet may be filled again.
+      const balance = await this.payerBalance(order).catch(() => null);
+      const balanceMember = balance === null || !isRefused ? {} : { payer_has: balance };
+      const isShort = balance !== null && parseMoney(balance) < parseMoney(order.quote.total);
       await orders.step(order, {
         state: "settle_unknown",
         says: describeOutcome(result),
         ...txMember,
         ...balanceMember,
+        ...(isRefused || isShort ? { by_payer: true } : {}),
         ...gas,
       });
     }
@@ -529,10 +533,14 @@ export class Buying {
    * @throws ChainDown
    */
   async #canBeCharged(order: Order): Promise<boolean> {
-    const { payer: from, nonce, sinceBlock, quote } = order;
-    const { value } = await this.deps.readNonce({ from, nonce, sinceBlock });
-    if (value.state === "used") return chargeOf(order, value.settlement)?.amount === quote.total;
+    const { value } = await this.readNonce(order);
+    if (value.state === "used") return chargeOf(order, value.settlement)?.amount === order.quote.total;
     return value.state === "unused";
+  }
+
+  /** Reads what became of the authorization with which an order's buyer pays. @throws ChainDown */
+  readNonce({ payer: from, nonce, sinceBlock }: Order): ReturnType<BuyingDeps["readNonce"]> {
+    return this.deps.readNonce({ from, nonce, sinceBlock });
   }
 
   readGas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};

@@ -36,7 +36,7 @@ export interface Loss {
   payer: string;
   /**
    * Who caused the loss. `seller`: the seller's answer did not pass. `buyer`: the buyer's payment could not be
-   * collected. `ours`: our process stopped midway. Only the first counts against the seller; otherwise a buyer that
+   * collected. `ours`: our process stopped midway, or could not send the charge. Only the first counts against the seller; otherwise a buyer that
    * empties its wallet could block the seller for all other buyers.
    */
   fault: "seller" | "buyer" | "ours";
@@ -69,7 +69,7 @@ type SavedEntry = { order: Order; open: boolean } | { closed: string };
  * second time.
  */
 export class OrderTable implements StoredFold {
-  readonly form = "orders.7";
+  readonly form = "orders.8";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   /** The newest order for each payer and identifier that the payer's client gave, by `payer identifier`. */

@@ -157,7 +157,8 @@ const stakesOfBuyerLoss = (order: Order, micro: bigint, day: string): Stake[] =>
 function stakesOfDecided(order: Order, day: string): Stake[] {
   if (order.state === "settled") return [[SUM.fees(order.payer), parseMoney(order.quote.fee)]];
   // An operation of our own for which the buyer could not pay is a loss too, though no seller has our money.
-  const ownWorkStakes = order.own && order.state === "written_off" ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
+  const isBuyersFault = order.own !== null && order.state === "written_off" && order.unchargedFault === null;
+  const ownWorkStakes = isBuyersFault ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
   return [...ownWorkStakes, ...unpaidLegs(order).flatMap((leg) => stakesOfLoss(order, leg, day))];
 }
 

@@ -1,6 +1,7 @@
 import { expect, test, vi } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
+import type { Outcome } from "../../../infra/rails/sender.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
@@ -10,7 +11,7 @@ import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
 import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
-import { ASSET, NETWORK } from "../../helpers/fake-chain.ts";
+import { ASSET, type FakeAuthorization, NETWORK } from "../../helpers/fake-chain.ts";
 import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, sellerOfKind, TILL } from "../../helpers/order-world.ts";
 
 /** What each attack is about: docs/design/orders.md, "Bounding our losses". */
@@ -398,6 +399,51 @@ test("a payment that its buyer itself sent to us before the seller was paid pays
   world.chain.submit(payment.auth);
   expect((await world.post(world.replicas[0]!, payment, SHOPS[0]))?.state).toBe("settled");
   expect(world.chain.balance(TILL)).toBe(TOTAL);
+});
+
+/** A call of this wallet that passed, whose charge these attempts met, and that is written off in the end. */
+async function uncharged(attempt: (world: OrderWorld, auth: FakeAuthorization) => Outcome) {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  world.chain.mint("0xb", 30n * TOTAL);
+  const charge = vi.spyOn(world, "charge");
+  const payment = world.pay("0xb", "honest", PRICE);
+  charge.mockImplementation(async () => attempt(world, payment.auth));
+  expect((await world.post(world.replicas[0]!, payment, SHOPS[0]))?.state).toBe("settle_unknown");
+  await world.end();
+  charge.mockRestore();
+  await world.replicas[0]!.buying.orders.catchUp();
+  const table = tableOf(world);
+  const sums = [SUM.unpaid("0xb"), SUM.lost(DAY, "payer 0xb"), SUM.lostInAll(DAY)].map((name) => table.sum(name));
+  return { world, table, sums, faults: [...table.losses()].map(({ fault }) => fault) };
+}
+
+test("a charge that we could not send while the payment held is our loss, and its buyer is bought for as before", async () => {
+  const says = "gas costs 90 gwei, and gas_ceiling_gwei is 50";
+  const { world, table, sums, faults } = await uncharged(() => ({ outcome: "unknown", says }));
+  expect([[...table.countByState()], sums, faults]).toEqual([[["written_off", 1]], [0n, 0n, PRICE], ["ours"]]);
+  const [books] = booksOf(table.all());
+  expect(books!.owed).toMatchObject([{ what: "loss", fault: "ours" }]);
+  for (let n = 0; n < 20; n++) expect((await bought(world, "0xb", SHOPS[n % 6]))?.state).toBe("settled");
+});
+
+const drain = ({ chain }: OrderWorld) => void chain.transfer("0xb", "0xelse", chain.balance("0xb"));
+const fill = ({ chain }: OrderWorld) => void chain.transfer("0xelse", "0xb", chain.balance("0xelse"));
+const UNKNOWN = { outcome: "unknown", says: "the transaction failed" } satisfies Outcome;
+
+test.each<[string, (world: OrderWorld, auth: FakeAuthorization, attempt: number) => unknown, Outcome?]>([
+  ["drains its wallet, and the facilitator does not say why", drain],
+  ["drains its wallet for the first attempt and fills it then", (world, _, n) => (n === 0 ? drain : fill)(world)],
+  ["cancels", ({ chain }, auth) => chain.cancel(auth)],
+  ["spends the nonce elsewhere", ({ chain }, auth) => chain.submit({ ...auth, to: "0xelse", value: 1n })],
+  ["signs for a wallet whose code refuses now", () => {}, { outcome: "refused", reason: "invalid_signature" }],
+  ["lets a transaction revert", () => {}, { ...UNKNOWN, tx: "0x1" }],
+])("a buyer that %s has caused the loss itself", async (_what, act, outcome = UNKNOWN) => {
+  let attempts = 0;
+  const { sums, faults } = await uncharged((world, auth) => {
+    act(world, auth, attempts++);
+    return outcome;
+  });
+  expect([sums, faults]).toEqual([[PRICE, PRICE, PRICE], ["buyer"]]);
 });
 
 test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
