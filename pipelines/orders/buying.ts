@@ -25,7 +25,7 @@ import {
 import { isEnded, mayReopen, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
-import { type SellerAnswer, type SellerQuote, sendLeg, signIntent } from "./seller.ts";
+import { findFloatRefusal, type SellerAnswer, type SellerQuote, sendLeg, signIntent } from "./seller.ts";
 import { SUM } from "./stakes.ts";
 
 export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
@@ -221,7 +221,15 @@ export class Buying {
     try {
       const order = await this.#appendClaim(id, key, claim, standing.credit);
       if (order.id !== id) return order;
-      if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
+      if (order.scheme === "auth-capture") {
+        // Holding and giving back cost gas, so the money for the seller is asked for first.
+        const whyNoMoney = await findFloatRefusal(this.deps.seller, quote);
+        if (whyNoMoney !== null) {
+          await this.deps.orders.step(order, { state: "rejected", says: whyNoMoney });
+          return order;
+        }
+        if (!(await this.deps.holding.place(order))) return order;
+      }
       reservationEnds[1]();
       const whyFirstNotPaid = await this.#writeIntent(order, quote);
       const whyNotPaid = whyFirstNotPaid && (await this.#writeNextIntent(order, whyFirstNotPaid, fallback));

@@ -2,6 +2,7 @@ import { FixedClock } from "../../infra/clock.ts";
 import type { EgressRequest, EgressResult } from "../../infra/egress/egress.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import type { SignedTransfer } from "../../infra/rails/authorization.ts";
+import type { PaymentNeed, Wallet } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import { readInitializeAnswer, readReply } from "../../pipelines/1-observe/mcp/answers.ts";
@@ -58,6 +59,8 @@ export interface FakePayment {
   tool?: boolean;
   /** The facilitator calls it valid, whatever became of its nonce. */
   waved?: boolean;
+  /** It is a payment into escrow. */
+  escrow?: boolean;
 }
 
 /** End of the address of a seller's MCP server. */
@@ -86,6 +89,8 @@ export class FakeReplica {
   readonly recovery: Recovery;
   /** What it reads the chain through. */
   readonly rail: TestRail;
+  /** What puts money into escrow: nothing does here. */
+  readonly holding = {} as Holding;
   readonly sweep: ObjectSweep;
   /** How far its machine's clock is ahead of the log's, ms. */
   aheadMs = 0;
@@ -119,7 +124,7 @@ export class FakeReplica {
     const rail = world.railOf(this.node);
     this.rail = rail;
     const seller = {
-      ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
+      ...{ rail, float: (need?: PaymentNeed) => world.float(need) },
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
       reader: { ask: async (name: keyof typeof READS, of: never) => ({ ok: true, value: READS[name](of) }) },
       loop: { begin: () => () => ({ stoodStill: false, atEnd: false }) },
@@ -130,8 +135,7 @@ export class FakeReplica {
       verify: async () => ({ valid: true, payer: "" }),
       settle: (payment) => this.#at(() => world.charge(payment)),
     };
-    // No order here is in escrow.
-    const holding = {} as Holding;
+    const { holding } = this;
     const { store } = world;
     const create = (key: string, bytes: Uint8Array) => this.#at(() => this.#create(key, bytes));
     const kept = { ...store, get: store.get, swap: store.swap.bind(store), delete: store.delete.bind(store), create };
@@ -249,6 +253,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
   }
 
+  /** The wallet that pays sellers. */
+  float = async (_need?: PaymentNeed): Promise<Wallet> => ({ address: FLOAT, privateKey: "0x" });
   /** What a replica reads the chain through. */
   railOf = (node: FakeNode): TestRail => this.chain.rail(node);
   /** Name of the client network that a wallet asks from. */
@@ -427,7 +433,7 @@ function purchaseOf(payment: FakePayment, key: string, shop = originOf(payment.s
     claim: {
       ...{
         operation: "via" as const,
-        scheme: "exact" as const,
+        scheme: payment.escrow ? ("auth-capture" as const) : ("exact" as const),
         network: NETWORK,
         asset: ASSET,
         payer: auth.from,

@@ -1,5 +1,6 @@
 import { expect, test, vi } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
+import { NoWallet } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { Outcome } from "../../../infra/rails/sender.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
@@ -444,6 +445,24 @@ test.each<[string, (world: OrderWorld, auth: FakeAuthorization, attempt: number)
     return outcome;
   });
   expect([sums, faults]).toEqual([[PRICE, PRICE, PRICE], ["buyer"]]);
+});
+
+test("holds for nothing: while we could not pay the seller, no money is put into escrow", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 2n * TOTAL);
+  const place = vi.fn(async () => false);
+  replica.holding.place = place;
+  const float = vi.spyOn(world, "float");
+  const call = () => world.post(replica, { ...world.pay("0xb", "honest", PRICE), escrow: true }, SHOPS[0]);
+  float.mockRejectedValueOnce(new NoWallet("the float is empty"));
+  const order = await call();
+  expect(order).toMatchObject({ state: "rejected", says: expect.stringContaining("enough money"), gas: [] });
+  expect([place.mock.calls.length, isClosed(order!)]).toEqual([0, true]);
+  // Nothing is set aside for a hold that may never be placed.
+  await call();
+  expect(place).toHaveBeenCalledTimes(1);
+  expect(float.mock.calls.map(([need]) => need?.onlyAsked)).toEqual([true, true]);
 });
 
 test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
