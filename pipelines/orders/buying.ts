@@ -327,7 +327,8 @@ export class Buying {
     const leg = order.legs.at(-1);
     const sellerRefusal = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
     if (sellerRefusal) return sellerRefusal;
-    const standing = this.#caps.standingOfBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
+    const buyer = { ...order, micro: 0n, totalMicro: 0n, own: order.own !== null };
+    const standing = this.#caps.standingOfBuyer(buyer, order);
     return "says" in standing ? standing.says : this.#findBalanceRefusal(order);
   }
 
@@ -603,9 +604,9 @@ function chargeOf({ payTo }: Order, { to, tx, amountAtomic, final }: Settlement)
 const isRetryOf = (order: Order, claim: Purchase["claim"]): boolean =>
   mayReopen(order) && order.requestSha256 === claim.request_sha256 && order.paymentSha256 === claim.payment_sha256;
 
-const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: bigint): BuyerSide => ({
+const buyerOf = ({ payer, client, scheme, quote, operation }: Purchase["claim"], micro: bigint): BuyerSide => ({
   ...{ payer: payer.toLowerCase(), client: client ?? null, scheme },
-  ...{ micro, totalMicro: parseMoney(quote.total) },
+  ...{ micro, totalMicro: parseMoney(quote.total), own: operation === "own" },
 });
 
 /** Returns the seller of a quote, in the form in which the caps compare it. */

@@ -35,6 +35,13 @@ export const SUM = {
    */
   lost: (day: string, who: string) => `lost ${day} ${who}`,
   lostInAll: (day: string) => `lost ${day}`,
+  /**
+   * Money lost in a UTC day through sellers, in orders of one buyer or network. The buyer need not have caused it, but
+   * its input may have.
+   */
+  failed: (day: string, who: string) => `failed ${day} ${who}`,
+  /** Money lost through sellers in a payer's orders on credit, over all known orders. */
+  failedOnCredit: (payer: string) => `failed on credit ${payer}`,
   /** Fees that a payer has paid, and amounts that it left unpaid, over all known orders. */
   fees: (payer: string) => `fees ${payer}`,
   unpaid: (payer: string) => `unpaid ${payer}`,
@@ -48,8 +55,9 @@ export const SUM = {
   bytes: (day: string, who: string) => `bytes ${day} ${who}`,
 } as const;
 
-/** Stands for `where` in the sums over all sellers whose endpoint had no letter (grade) when they were paid. */
+/** Stand for `where` in the sums over all sellers whose endpoint had no letter (grade), or had one, when they were paid. */
 export const UNLETTERED = "unlettered";
+export const LETTERED = "lettered";
 
 /**
  * Returns the names under which an order's buyer is counted in the sums: that of the wallet, then that of the client
@@ -77,7 +85,7 @@ export const sellerNamesOf = (seller: SellerIdentity): string[] => [
   `payTo ${seller.payTo.toLowerCase()}`,
   `platform ${platformOf(seller.url)}`,
   `cap ${seller.cap}`,
-  ...(seller.lettered ? [] : [UNLETTERED]),
+  seller.lettered ? LETTERED : UNLETTERED,
 ];
 
 /**
@@ -94,13 +102,13 @@ export const debtNamesOf = ({ payTo, url, cap, lettered }: SellerIdentity): stri
 
 /**
  * Returns what an order in progress risks with its buyer. An order with escrow risks nothing, since the buyer's money
- * is held.
+ * is held; on credit it uses up the credit for what its seller may cost us.
  */
 export function buyerStakesOf(
   buyer: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
 ): Stake[] {
-  if (buyer.scheme !== "exact") return [];
   const { payer, micro, totalMicro } = buyer;
+  if (buyer.scheme !== "exact") return buyer.credit ? [[SUM.onCredit(payer), micro]] : [];
   return [
     ...buyerNamesOf(buyer).map((who): Stake => [SUM.open(who), micro]),
     buyer.credit ? [SUM.onCredit(payer), micro] : [SUM.openInAll, micro],
@@ -142,6 +150,8 @@ function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
     return [
       ...sellerNamesOf(leg).map((where): Stake => [SUM.lost(day, where), micro]),
       ...debtNamesOf({ ...leg, lettered: false }).map((where): Stake => [SUM.owes(where), 1n]),
+      ...buyerNamesOf(order).map((who): Stake => [SUM.failed(day, who), micro]),
+      ...(order.credit ? [[SUM.failedOnCredit(order.payer), micro] as const] : []),
     ];
   }
   if (order.scheme !== "exact") return [];

@@ -315,6 +315,11 @@ function lossIsBounded(table: OrderTable): void {
     lossPerDay + open,
   );
   expect(table.sum(SUM.lost(DAY, "unlettered")), "sellers without a letter").toBeLessThanOrEqual(lossPerDay);
+  expect(table.sum(SUM.lost(DAY, "lettered")), "sellers with a letter").toBeLessThanOrEqual(4n * lossPerDay + open);
+  for (let n = 0; n < WALLETS; n++) {
+    expect(table.sum(SUM.failed(DAY, `payer ${walletOf(n)}`)), walletOf(n)).toBeLessThanOrEqual(CAPS.perPayer);
+    expect(table.sum(SUM.failed(DAY, `network net ${n % 2}`)), "a network").toBeLessThanOrEqual(CAPS.perNetwork);
+  }
   for (let n = 0; n < SHOPS; n++) {
     const { hostname } = new URL(shopOf(n));
     const platform = hostname.endsWith(".vercel.app") ? "vercel.app" : hostname;

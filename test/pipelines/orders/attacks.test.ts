@@ -465,6 +465,70 @@ test("holds for nothing: while we could not pay the seller, no money is put into
   expect(float.mock.calls.map(([need]) => need?.onlyAsked)).toEqual([true, true]);
 });
 
+/** A wallet buys one call each of so many honest sellers with a letter, which answer its input with a paid error. */
+async function poisoned(world: OrderWorld, wallet: string, sellers: number, name = "s"): Promise<void> {
+  world.chain.mint(wallet, TOTAL);
+  for (let n = 0; n < sellers; n++)
+    await world.post(world.replicas[0]!, world.pay(wallet, "thief", PRICE), `https://${name}${n}.example`);
+}
+
+test("one wallet makes sellers with a letter fail: at most what may be lost through one buyer in a day, and it owes nothing", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [{ buying }] = world.replicas as [FakeReplica];
+  await poisoned(world, "0xm", 60);
+  expect(floatSpent(world)).toBe(ORDER_CAPS.perPayer);
+  const table = tableOf(world);
+  const sums = [SUM.failed(DAY, "payer 0xm"), SUM.unpaid("0xm"), SUM.lost(DAY, "payer 0xm"), SUM.lostInAll(DAY)];
+  expect(sums.map((name) => table.sum(name))).toEqual([ORDER_CAPS.perPayer, 0n, 0n, 0n]);
+  // By neither scheme, and whoever else is bought for as before; as is its own work.
+  const seller = { payTo: "0xh", url: SHOPS[0]!, cap: "cap_h", lettered: true, micro: PRICE };
+  const refusalOf = (payer: string, more: object = {}) =>
+    buying.findRefusal(seller, {
+      payer,
+      client: `net of ${payer}`,
+      scheme: "exact",
+      micro: PRICE,
+      totalMicro: TOTAL,
+      ...more,
+    });
+  const refused = { says: expect.stringContaining("Nothing is owed"), exactOnly: false };
+  expect([refusalOf("0xm"), refusalOf("0xm", { scheme: "auth-capture" })]).toEqual([refused, refused]);
+  expect([refusalOf("0xm", { own: true }), refusalOf("0xother")]).toEqual([null, null]);
+  // Many wallets of one network are one buyer.
+  world.network = () => "net";
+  for (let n = 0; n < 4; n++) await poisoned(world, `0xn${n}`, 60, `n${n}-`);
+  expect(floatSpent(world)).toBe(ORDER_CAPS.perPayer + ORDER_CAPS.perNetwork);
+  // The money comes back, and its buyer with it.
+  await replicaKnowsFates(world);
+  await sendsBack(world, "0xthief of https://s0.example");
+  expect(refusalOf("0xm")).toBe(null);
+});
+
+/** What sellers took is seen on the chain. */
+const replicaKnowsFates = (world: OrderWorld) => world.replicas[0]!.recovery.look();
+
+test("any number of wallets make sellers with a letter fail: from four times the day's loss on only credit is served", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, lossPerDay: PRICE });
+  world.chain.mint("0xregular", 100n * TOTAL);
+  for (let n = 0; n < 12; n++) expect((await bought(world, "0xregular", SHOPS[n % 6]))?.state).toBe("settled");
+  const before = floatSpent(world);
+  for (let n = 0; n < 20; n++) await poisoned(world, `0xm${n}`, 1, `w${n}-`);
+  expect(floatSpent(world) - before).toBe(4n * PRICE);
+  const caps = new Caps(tableOf(world), { ...ORDER_CAPS, lossPerDay: PRICE }, () => DAY);
+  const unknown = { payer: "0xunknown", client: "net", micro: PRICE, totalMicro: TOTAL };
+  const refused = { says: expect.stringContaining("fees cover"), exactOnly: false };
+  for (const scheme of ["exact", "auth-capture"] as const) {
+    expect(caps.standingOfBuyer({ ...unknown, scheme })).toEqual(refused);
+    expect(caps.standingOfBuyer({ ...unknown, scheme, own: true })).toEqual({ credit: false });
+    expect(caps.standingOfBuyer({ ...unknown, scheme, payer: "0xregular" })).toEqual({ credit: true });
+  }
+  // 12 fees of 0.01: what fails on credit uses it up.
+  await world.post(world.replicas[0]!, world.pay("0xregular", "thief", PRICE), "https://x0.example");
+  await world.post(world.replicas[0]!, world.pay("0xregular", "thief", PRICE), "https://x1.example");
+  expect(floatSpent(world) - before).toBe(5n * PRICE);
+  expect(await bought(world, "0xregular")).toBe(null);
+});
+
 test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
   const world = new OrderWorld(1, { ...ORDER_CAPS, bytesPerPayerDay: 20_000n });
   const [replica] = world.replicas as [FakeReplica];
