@@ -143,6 +143,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const caps = money.caps ?? capsOf(config.sell);
   const buying = new Buying({
     ...{ orders, seller, till: money.charger, holding, objects, authorizations, gas },
+    readNonce: authorizations.stateOf,
     ...{ caps, clock, logger, metrics },
     closed: () => money.closed?.() ?? sweep.refusalWhenFull(),
     ...(pollMs ? { settlePollMs: pollMs } : {}),

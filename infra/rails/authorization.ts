@@ -107,6 +107,8 @@ export type AuthorizationState =
   /** The nonce was not used up to `head`, the block of the read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
+  /** The nonce was used or cancelled some minutes or more before the block from which the search was to begin. */
+  | { state: "used_before" }
   /** The nonce can never be used. `final`: the block of the cancellation is not expected to be replaced. */
   | { state: "cancelled"; tx: string; final: boolean };
 
@@ -194,7 +196,7 @@ function splitSignature(signature: string): [number, Hex, Hex] {
 const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
   textOf(nonceState) {
     if (nonceState.state === "used") return `used ${TRANSFER_EQUALITY.textOf(nonceState.moved)}`;
-    return nonceState.state === "cancelled" ? `cancelled ${nonceState.tx} ${nonceState.blockNumber}` : "unused";
+    return nonceState.state === "cancelled" ? `cancelled ${nonceState.tx} ${nonceState.blockNumber}` : nonceState.state;
   },
 };
 
@@ -202,7 +204,7 @@ const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
   const agreedState = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
   return mapAsOf(agreedState, (nonceState, blocks) => {
-    if (nonceState.state === "unused") return nonceState;
+    if (nonceState.state === "unused" || nonceState.state === "used_before") return nonceState;
     if (nonceState.state === "used") return { state: "used", settlement: asSettlement(nonceState.moved, blocks) };
     const { tx, blockNumber } = nonceState;
     return { state: "cancelled", tx, final: blockNumber <= blocks.final.number };

@@ -18,8 +18,10 @@ export interface FundedWalletsOptions {
   clock?: Pick<Clock, "now">;
 }
 
-/** Longest time in which a signed payment may still settle, ms: five minutes of validity, and one for the block. */
-const OPEN_PAYMENT_MS = 360_000;
+/** Validity of a payment of which it is not known, the longest that we sign, s. */
+const LONGEST_VALIDITY_S = 300;
+/** Time after a payment's validity for which it stays reserved, s: for the signing, and until its block is read. */
+const BLOCK_MARGIN_S = 60;
 /** Time for which a wallet that held too little is skipped, ms. */
 const POOR_WALLET_PAUSE_MS = 60_000;
 const MAX_CONCURRENT_READS = 8;
@@ -65,8 +67,9 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
   function reserve(wallet: Wallet, need: PaymentNeed): Wallet {
     const expiredPayments = openPayments.filter(({ until }) => until <= now());
     for (const one of expiredPayments) openPayments.splice(openPayments.indexOf(one), 1);
-    const { amountAtomic } = need;
-    openPayments.push({ address: wallet.address, place: assetKey(need), amountAtomic, until: now() + OPEN_PAYMENT_MS });
+    const { amountAtomic, validForS = LONGEST_VALIDITY_S, onlyAsked = false } = need;
+    const until = now() + (validForS + BLOCK_MARGIN_S) * 1_000;
+    if (!onlyAsked) openPayments.push({ address: wallet.address, place: assetKey(need), amountAtomic, until });
     return wallet;
   }
 

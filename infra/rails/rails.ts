@@ -248,6 +248,10 @@ export class CannotSign extends Failure {
 /** The amount, asset and chain that a wallet has to pay. */
 export interface PaymentNeed extends Required<AssetRef> {
   amountAtomic: bigint;
+  /** Longest validity of the payment, seconds; absent: it is not known. */
+  validForS?: number;
+  /** True: nothing is signed yet, so nothing is reserved. */
+  onlyAsked?: boolean;
 }
 
 /**

@@ -136,12 +136,16 @@ export const balanceOf = (
 export type NonceState =
   | { state: "unused" }
   | { state: "used"; moved: BlockTransfer }
+  /** Used or cancelled before the first block that is searched, so not by the payment that is looked for. */
+  | { state: "used_before" }
   | { state: "cancelled"; tx: string; blockNumber: number };
 
 /**
  * Reads the state of an authorization from one node: the token's state at block `head` shows whether the nonce is
- * used, and the token's logs show by which event.
- * @throws ChainDown also when the logs do not show that event, since the node's logs then lag behind its state
+ * used, and the token's logs show by which event. Where they do not, the token's state at the first block that is
+ * searched shows whether the nonce was used before that block.
+ * @throws ChainDown also when it was not used before and the logs do not show how, since the node's logs then lag
+ * behind its state; and when the node has no state of that block any more
  */
 export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, head: Block): Promise<NonceState> {
   const { reader, asset } = money;
@@ -159,6 +163,9 @@ export async function nonceStateOf(money: TokenAtNode, query: SettlementQuery, h
     );
     if (canceledEvent)
       return { state: "cancelled", tx: canceledEvent.transactionHash, blockNumber: Number(canceledEvent.blockNumber) };
+    const firstBlock = firstBlockOf(query.sinceBlock);
+    const wasUsedBefore = () => isUsed(reader, asset, args.authorizer, args.nonce, BigInt(firstBlock));
+    if (firstBlock <= head.number && (await wasUsedBefore())) return { state: "used_before" };
   }
   throw new ChainDown(`nonce ${query.nonce} was used, and no log since block ${query.sinceBlock} says how`);
 }
@@ -189,8 +196,8 @@ async function findTransferOfNonce(
 }
 
 /**
- * Reads the Transfer that used a nonce from one node; null when the nonce is unused or cancelled. See
- * `Rail.settlementOf`.
+ * Reads the Transfer that used a nonce from one node; null when the nonce is unused or cancelled, or was used before
+ * the first block that is searched. See `Rail.settlementOf`.
  * @throws ChainDown
  */
 export async function findSettlement(
@@ -241,13 +248,16 @@ export async function findTransfersIn(money: TokenAtNode, tx: string, head: Bloc
   return Promise.all(tokenLogs.map((log) => blockTransferOf(money, log)));
 }
 
+/** Returns the first block in which a payment's logs are searched. */
+const firstBlockOf = (sinceBlock: number): number => Math.max(0, sinceBlock - SEARCH_MARGIN_BLOCKS);
+
 /**
  * Reads the logs of one payment, by its nonce, memo or hash, up to a head.
  * @param sinceBlock block that was the newest when the payment was signed or claimed
  * @throws ChainDown
  */
 export const logsOfPayment: typeof logsSince = (sinceBlock, head, ask) =>
-  logsSince(Math.max(0, sinceBlock - SEARCH_MARGIN_BLOCKS), head, ask);
+  logsSince(firstBlockOf(sinceBlock), head, ask);
 
 /**
  * Reads logs from a block up to a head, in ranges that public nodes accept. Logs of replaced blocks are left out.

@@ -2,7 +2,8 @@ import type { PaymentRequirements } from "@x402/core/types";
 import { sha256hex } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
-import { type AsOf, mapAsOf } from "../../infra/rails/rails.ts";
+import type { Authorizations } from "../../infra/rails/authorization.ts";
+import { type AsOf, mapAsOf, type Settlement } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
@@ -24,7 +25,7 @@ import {
 import { isEnded, mayReopen, type Order } from "./order.ts";
 import { type NewStep, type OrderLog, OrderLost, type StepBody, StepNotSeen } from "./order-log.ts";
 import type { OrderObjects } from "./order-objects.ts";
-import { type SellerAnswer, type SellerQuote, sendLeg, signIntent } from "./seller.ts";
+import { findFloatRefusal, type SellerAnswer, type SellerQuote, sendLeg, signIntent } from "./seller.ts";
 import { SUM } from "./stakes.ts";
 
 export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
@@ -34,6 +35,8 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
    * whether money moved.
    */
   till: Till;
+  /** Reads from the chain whether a buyer's payment can still charge it. */
+  readNonce: Authorizations["stateOf"];
   /** Acts on orders whose buyer pays into escrow. */
   holding: Holding;
   /** Store of request bodies and answers. */
@@ -219,7 +222,15 @@ export class Buying {
     try {
       const order = await this.#appendClaim(id, key, claim, standing.credit);
       if (order.id !== id) return order;
-      if (order.scheme === "auth-capture" && !(await this.deps.holding.place(order))) return order;
+      if (order.scheme === "auth-capture") {
+        // Holding and giving back cost gas, so the money for the seller is asked for first.
+        const whyNoMoney = await findFloatRefusal(this.deps.seller, quote);
+        if (whyNoMoney !== null) {
+          await this.deps.orders.step(order, { state: "rejected", says: whyNoMoney });
+          return order;
+        }
+        if (!(await this.deps.holding.place(order))) return order;
+      }
       reservationEnds[1]();
       const whyFirstNotPaid = await this.#writeIntent(order, quote);
       const whyNotPaid = whyFirstNotPaid && (await this.#writeNextIntent(order, whyFirstNotPaid, fallback));
@@ -317,7 +328,8 @@ export class Buying {
     const leg = order.legs.at(-1);
     const sellerRefusal = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
     if (sellerRefusal) return sellerRefusal;
-    const standing = this.#caps.standingOfBuyer({ ...order, micro: 0n, totalMicro: 0n }, order);
+    const buyer = { ...order, micro: 0n, totalMicro: 0n, own: order.own !== null };
+    const standing = this.#caps.standingOfBuyer(buyer, order);
     return "says" in standing ? standing.says : this.#findBalanceRefusal(order);
   }
 
@@ -325,7 +337,8 @@ export class Buying {
    * Checks that the payer's wallet holds enough for this order and for all its other orders that are not charged yet.
    * Each payment was verified alone, so one balance could back any number of them. When the balance does not cover
    * all, the later orders are refused, and an earlier order waits until that has happened. An order also waits while
-   * another order's charge may have lowered the balance and is not in the log yet.
+   * another order's charge may have lowered the balance and is not in the log yet. Checks too that the payment itself
+   * was not used or cancelled: the facilitator that called it valid is not trusted.
    * @returns why the order is refused, in words, or null
    */
   async #findBalanceRefusal(order: Order): Promise<string | null> {
@@ -338,11 +351,14 @@ export class Buying {
         await systemClock.sleep(pause);
         await orders.catchUp();
       }
-      const balanceMicro = await this.#payerBalance(order).catch((error: unknown) => {
+      const reads = Promise.all([this.#payerBalance(order), this.#canBeCharged(order)]);
+      const chainRead = await reads.catch((error: unknown) => {
         if (error instanceof ChainDown) return null;
         throw error;
       });
-      if (balanceMicro === null) return "The chain cannot be asked now; nothing was bought.";
+      if (chainRead === null) return "The chain cannot be asked now; nothing was bought.";
+      const [balanceMicro, canBeCharged] = chainRead;
+      if (!canBeCharged) return "This payment was used or cancelled before: sign a new one.";
       const dueMicro = table.sum(SUM.due(payer));
       if (balanceMicro >= dueMicro) return null;
       if (balanceMicro + table.sum(SUM.settling(payer)) < dueMicro - table.dueAfter(order)) break;
@@ -491,13 +507,17 @@ export class Buying {
       // A reverted transfer costs gas too.
       const gas = await this.readGas(order, "charge", result.outcome === "refused" ? result.tx : null);
       const txMember = result.tx === undefined ? {} : { tx: result.tx };
-      const balance = result.outcome === "refused" ? await this.payerBalance(order).catch(() => null) : null;
-      const balanceMember = balance === null ? {} : { payer_has: balance };
+      const isRefused = result.outcome === "refused";
+      // Read after every attempt: a facilitator may not say that it was the wallet, and the wallet may be filled again.
+      const balance = await this.payerBalance(order).catch(() => null);
+      const balanceMember = balance === null || !isRefused ? {} : { payer_has: balance };
+      const isShort = balance !== null && parseMoney(balance) < parseMoney(order.quote.total);
       await orders.step(order, {
         state: "settle_unknown",
         says: describeOutcome(result),
         ...txMember,
         ...balanceMember,
+        ...(isRefused || isShort ? { by_payer: true } : {}),
         ...gas,
       });
     }
@@ -516,6 +536,21 @@ export class Buying {
   async #payerBalance({ payer, network, asset }: Order): Promise<bigint> {
     const { value } = await this.deps.seller.rail.balance(payer, { network, asset });
     return atomicToMicro(value, 6) ?? 0n;
+  }
+
+  /**
+   * Can the buyer's payment still charge it, or has it charged it already, sent to the chain by somebody else?
+   * @throws ChainDown
+   */
+  async #canBeCharged(order: Order): Promise<boolean> {
+    const { value } = await this.readNonce(order);
+    if (value.state === "used") return chargeOf(order, value.settlement)?.amount === order.quote.total;
+    return value.state === "unused";
+  }
+
+  /** Reads what became of the authorization with which an order's buyer pays. @throws ChainDown */
+  readNonce({ payer: from, nonce, sinceBlock }: Order): ReturnType<BuyingDeps["readNonce"]> {
+    return this.deps.readNonce({ from, nonce, sinceBlock });
   }
 
   readGas: GasOf = async (order, kind, tx) => this.deps.gas?.(order, kind, tx) ?? {};
@@ -544,10 +579,7 @@ export class Buying {
       chargeRead = await readSettlement().catch(() => null);
       if (chargeRead?.value) break;
     }
-    return mapAsOf(chargeRead ?? (await readSettlement()), (seen) => {
-      const micro = seen?.to === order.payTo ? (atomicToMicro(seen.amountAtomic, 6) ?? 0n) : 0n;
-      return seen && micro > 0n ? { tx: seen.tx, amount: formatMoney(micro), final: seen.final } : null;
-    });
+    return mapAsOf(chargeRead ?? (await readSettlement()), (seen) => seen && chargeOf(order, seen));
   }
 
   /** Waits until an order has ended, is being refunded or has an unknown outcome, `waitMs` at most (real ms). */
@@ -563,13 +595,19 @@ export class Buying {
   }
 }
 
+/** Returns the charge that a transfer under the nonce of the buyer's payment made; null if it did not pay us. */
+function chargeOf({ payTo }: Order, { to, tx, amountAtomic, final }: Settlement): Charge | null {
+  const micro = to === payTo ? (atomicToMicro(amountAtomic, 6) ?? 0n) : 0n;
+  return micro > 0n ? { tx, amount: formatMoney(micro), final } : null;
+}
+
 /** Does this claim repeat the request and payment of an order of our own operation that ended without an answer? */
 const isRetryOf = (order: Order, claim: Purchase["claim"]): boolean =>
   mayReopen(order) && order.requestSha256 === claim.request_sha256 && order.paymentSha256 === claim.payment_sha256;
 
-const buyerOf = ({ payer, client, scheme, quote }: Purchase["claim"], micro: bigint): BuyerSide => ({
+const buyerOf = ({ payer, client, scheme, quote, operation }: Purchase["claim"], micro: bigint): BuyerSide => ({
   ...{ payer: payer.toLowerCase(), client: client ?? null, scheme },
-  ...{ micro, totalMicro: parseMoney(quote.total) },
+  ...{ micro, totalMicro: parseMoney(quote.total), own: operation === "own" },
 });
 
 /** Returns the seller of a quote, in the form in which the caps compare it. */

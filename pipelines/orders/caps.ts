@@ -5,6 +5,8 @@ import type { OrderTable } from "./order-table.ts";
 import {
   buyerNamesOf,
   buyerStakesOf,
+  LETTERED,
+  type SellerIdentity,
   type Stake,
   SUM,
   Sums,
@@ -25,7 +27,8 @@ export interface OrderCaps {
   leastPrice: bigint;
   /**
    * Most that may be at risk at once for one buyer, and for one client network (an IPv4 address, or the IPv6 addresses
-   * with equal first 56 bits), including what they left unpaid today.
+   * with equal first 56 bits), including what they left unpaid today. Also the most that may be lost in a UTC day
+   * through sellers in their orders.
    */
   perPayer: bigint;
   perNetwork: bigint;
@@ -56,6 +59,11 @@ export interface OrderCaps {
 
 /** If each transaction costs a cent of gas, failed transactions for one wallet cost us less than a dollar a day. */
 const WASTED_PER_PAYER_DAY = 60n;
+/**
+ * Most that may be lost in a UTC day through all sellers with a letter before only orders on credit are bought, as a
+ * multiple of `lossPerDay`: one input can make many honest sellers answer with an error that they were paid for.
+ */
+const LETTERED_LOSS_FACTOR = 4n;
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
 /** The daily limits of a client network, as a multiple of one payer's, since several buyers may share a network. */
 const NETWORK_FACTOR = 4n;
@@ -93,17 +101,13 @@ export interface BuyerSide {
    */
   micro: bigint;
   totalMicro: bigint;
+  /** True: it buys our own operation, and no seller is paid. */
+  own?: boolean;
 }
 
-/** The seller that is paid for a call. */
-export interface SellerSide {
-  payTo: string;
-  url: string;
-  /** Capability id of the endpoint. */
-  cap: string;
-  /** Has the endpoint a letter (a grade)? */
-  lettered: boolean;
-  /** The seller's price, millionths of a dollar. */
+/** The seller that is paid for a call, and its price. */
+export interface SellerSide extends SellerIdentity {
+  /** Millionths of a dollar. */
   micro: bigint;
 }
 
@@ -127,7 +131,7 @@ export interface Refusal {
 export type Standing = Refusal | { credit: boolean };
 
 const SELLER_OWES_US =
-  "This seller's address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
+  "This seller's endpoint, its domain or its address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
 
 /**
  * Compares sums over all orders with the caps. The sums count the orders of the table, and the orders that this
@@ -171,8 +175,7 @@ export class Caps {
    */
   refusalOfSeller(seller: SellerSide, isCounted = false): string | null {
     const { caps } = this;
-    const payTo = seller.payTo.toLowerCase();
-    if (this.table.isOwedBy(payTo)) return SELLER_OWES_US;
+    if (this.table.isOwedBy(seller)) return SELLER_OWES_US;
     if (seller.micro < caps.leastPrice && !isCounted)
       return `Calls below ${formatMoney(caps.leastPrice)} USDC are not bought.`;
     const sumOf = this.#sumsWith(isCounted ? [] : sellerStakesOf(seller, seller.micro));
@@ -182,7 +185,7 @@ export class Caps {
       cap: [caps.lossPerCapDay, "at one endpoint in a day"],
       [UNLETTERED]: [caps.lossPerDay, "at sellers without a letter in a day"],
     };
-    for (const where of sellerNamesOf(seller)) {
+    for (const where of sellerNamesOf(seller).filter((name) => name !== LETTERED)) {
       const [limit, words] = limits[where.split(" ", 1)[0]!]!;
       const says = sentenceIfAbove(limit, sumOf(SUM.out(where)) + sumOf(SUM.lost(this.day(), where)), words);
       if (says) return says;
@@ -191,49 +194,77 @@ export class Caps {
   }
 
   /**
-   * May this buyer have a call? A payment into escrow puts none of our money at risk, so its payer is refused only
-   * for too many failed transactions and too many stored bytes.
+   * May this buyer have a call? A payment into escrow puts none of our money at risk with its buyer, so its payer is
+   * refused only for too many failed transactions, too many stored bytes, and what was lost through sellers.
    * @param counted if not null, the sums include the order already, with this credit
    */
   standingOfBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
+    const dayRefusal = this.#dayLimitRefusal(buyer, counted ? 0n : buyer.micro);
+    if (dayRefusal) return { says: dayRefusal, exactOnly: false };
+    const isExact = buyer.scheme === "exact";
+    const sumOf = this.#sumsWith(counted ? [] : buyerStakesOf({ ...buyer, credit: false }));
+    const ownRefusal = isExact ? this.#exposureRefusal(buyer, sumOf) : null;
+    if (ownRefusal) return { says: ownRefusal, exactOnly: true };
+    const sellersRefusal = buyer.own ? null : this.#sellersLossRefusal();
+    const overallRefusal = sellersRefusal ?? (isExact ? this.#overallRefusal(buyer, sumOf, counted !== null) : null);
+    const exactOnly = isExact && sellersRefusal === null;
+    const needsCredit = counted ? counted.credit : overallRefusal !== null;
+    if (!needsCredit) return overallRefusal === null ? { credit: false } : { says: overallRefusal, exactOnly };
+    const { payer } = buyer;
+    const usedMicro = sumOf(SUM.unpaid(payer)) + sumOf(SUM.failedOnCredit(payer)) + sumOf(SUM.onCredit(payer));
+    const creditLeft = sumOf(SUM.fees(payer)) - usedMicro - (counted ? 0n : buyer.micro);
+    return creditLeft >= 0n ? { credit: true } : { says: overallRefusal ?? DAY_LOSS_REACHED, exactOnly };
+  }
+
+  /** Returns why too much of ours stands behind this buyer's calls now, in words, or null. */
+  #exposureRefusal(buyer: BuyerSide, sumOf: (name: string) => bigint): string | null {
     const { caps } = this;
     const day = this.day();
-    const sumOf = this.#sumsWith(counted ? [] : buyerStakesOf({ ...buyer, credit: false }));
     const [payer, network] = buyerNamesOf(buyer) as [string, string?];
-    const dayRefusal = this.#dayLimitRefusal(buyer);
-    if (dayRefusal) return { says: dayRefusal, exactOnly: false };
-    if (buyer.scheme !== "exact") return { credit: false };
-    const atRisk = (who: string) => sumOf(SUM.open(who)) + sumOf(SUM.lost(day, who));
-    const ownRefusal =
+    const failed = (who: string) => (buyer.own ? 0n : sumOf(SUM.failed(day, who)));
+    const atRisk = (who: string) => sumOf(SUM.open(who)) + sumOf(SUM.lost(day, who)) + failed(who);
+    return (
       sentenceIfAbove(caps.perPayer, atRisk(payer), "behind one buyer's calls at once") ??
-      (network ? sentenceIfAbove(caps.perNetwork, atRisk(network), "behind the calls of one network at once") : null);
-    if (ownRefusal) return { says: ownRefusal, exactOnly: true };
+      (network ? sentenceIfAbove(caps.perNetwork, atRisk(network), "behind the calls of one network at once") : null)
+    );
+  }
+
+  /** Returns why a buyer without credit may not pay after delivery now, in words, or null. */
+  #overallRefusal(buyer: BuyerSide, sumOf: (name: string) => bigint, isCounted: boolean): string | null {
+    const { caps } = this;
     const available = caps.open - sumOf(SUM.openInAll);
     // A buyer whose open orders exceed what is still available to all has to wait, so that other buyers get a share
     // (infra/shares.ts).
     const exceedsAvailable =
-      !counted && buyerNamesOf(buyer).some((who) => sumOf(SUM.open(who)) > available + buyer.micro);
-    const overallRefusal =
-      (exceedsAvailable || available < 0n ? limitSentence(caps.open, "behind calls at once") : null) ??
-      (sumOf(SUM.lostInAll(day)) >= caps.lossPerDay ? DAY_LOSS_REACHED : null);
-    const needsCredit = counted ? counted.credit : overallRefusal !== null;
-    if (!needsCredit) return overallRefusal === null ? { credit: false } : { says: overallRefusal, exactOnly: true };
-    const addedMicro = counted ? 0n : buyer.micro;
-    const creditLeft =
-      sumOf(SUM.fees(buyer.payer)) - sumOf(SUM.unpaid(buyer.payer)) - sumOf(SUM.onCredit(buyer.payer)) - addedMicro;
-    return creditLeft >= 0n ? { credit: true } : { says: overallRefusal ?? DAY_LOSS_REACHED, exactOnly: true };
+      !isCounted && buyerNamesOf(buyer).some((who) => sumOf(SUM.open(who)) > available + buyer.micro);
+    if (exceedsAvailable || available < 0n) return limitSentence(caps.open, "behind calls at once");
+    return sumOf(SUM.lostInAll(this.day())) >= caps.lossPerDay ? DAY_LOSS_REACHED : null;
+  }
+
+  /** Returns why a buyer without credit may not buy from sellers today, by whichever scheme, in words, or null. */
+  #sellersLossRefusal(): string | null {
+    const limit = LETTERED_LOSS_FACTOR * this.caps.lossPerDay;
+    return this.table.sum(SUM.lost(this.day(), LETTERED)) >= limit ? SELLERS_LOSS_REACHED : null;
   }
 
   /**
    * Returns why this buyer may not order any more today, by whichever payment scheme, in words; null if the buyer
    * may.
+   * @param addedMicro what the order would add to what failed
    */
-  #dayLimitRefusal(buyer: BuyerSide): string | null {
+  #dayLimitRefusal(buyer: BuyerSide, addedMicro: bigint): string | null {
     if (this.hasWastedTooMuch(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";
-    const { bytesPerPayerDay, bytesPerNetworkDay } = this.caps;
-    const limits = [bytesPerPayerDay, bytesPerNetworkDay];
-    const isAboveLimit = buyerNamesOf(buyer).some((who, n) => this.table.sum(SUM.bytes(this.day(), who)) > limits[n]!);
-    return isAboveLimit ? "Too much is kept of calls that were not charged today; ask again tomorrow." : null;
+    const { bytesPerPayerDay, bytesPerNetworkDay, perPayer, perNetwork } = this.caps;
+    const isAbove = (sumOf: (who: string) => bigint, limits: readonly bigint[]): boolean =>
+      buyerNamesOf(buyer).some((who, n) => sumOf(who) > limits[n]!);
+    const bytesOf = (who: string) => this.table.sum(SUM.bytes(this.day(), who));
+    if (isAbove(bytesOf, [bytesPerPayerDay, bytesPerNetworkDay]))
+      return "Too much is kept of calls that were not charged today; ask again tomorrow.";
+    const failedOf = (who: string) => {
+      const failedMicro = this.table.sum(SUM.failed(this.day(), who));
+      return failedMicro === 0n ? 0n : failedMicro + addedMicro;
+    };
+    return !buyer.own && isAbove(failedOf, [perPayer, perNetwork]) ? CALLS_FAILED : null;
   }
 
   /** Has this payer, or its client network, caused as many failed transactions today as are allowed? */
@@ -255,6 +286,11 @@ export class Caps {
 
 const DAY_LOSS_REACHED =
   "As much was lost today through payments that could not be collected as may be lost in a day. Buyers that have paid fees, and payments into escrow, are served; ask again tomorrow.";
+
+const SELLERS_LOSS_REACHED =
+  "As much was paid today to sellers whose answers failed as may be lost in a day. Buyers whose fees cover the call are served; ask again tomorrow.";
+const CALLS_FAILED =
+  "Sellers' answers to this buyer, or to its network, failed today, and with this call as much could be lost as may be in a day. Nothing is owed for them; ask again tomorrow.";
 
 const limitSentence = (limit: bigint, words: string): string =>
   `At most ${formatMoney(limit)} USDC of ours may stand ${words}; ask again later.`;

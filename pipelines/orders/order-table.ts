@@ -15,7 +15,7 @@ import {
   orderFromClaim,
   unpaidLegs,
 } from "./order.ts";
-import { type Stake, SUM, Sums, stakesOf } from "./stakes.ts";
+import { debtNamesOf, type SellerIdentity, type Stake, SUM, Sums, stakesOf } from "./stakes.ts";
 
 /**
  * Most closed orders (for which no money can move any more) in memory. If there are more, the one that was closed
@@ -38,7 +38,7 @@ export interface Loss {
   payer: string;
   /**
    * Who caused the loss. `seller`: the seller's answer did not pass. `buyer`: the buyer's payment could not be
-   * collected. `ours`: our process stopped midway. Only the first counts against the seller; otherwise a buyer that
+   * collected. `ours`: our process stopped midway, or could not send the charge. Only the first counts against the seller; otherwise a buyer that
    * empties its wallet could block the seller for all other buyers.
    */
   fault: "seller" | "buyer" | "ours";
@@ -71,7 +71,7 @@ type SavedEntry = { order: Order; open: boolean } | { closed: string };
  * second time.
  */
 export class OrderTable implements StoredFold {
-  readonly form = "orders.7";
+  readonly form = "orders.8";
   readonly #byId = new Map<string, Order>();
   readonly #byKey = new Map<string, Order>();
   /** The newest order for each payer and identifier that the payer's client gave, by `payer identifier`. */
@@ -189,11 +189,11 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Has this seller our money for an answer that did not pass, or may the seller still take it?
-   * @param payTo the seller's address, lower case
+   * Has this seller our money for an answer that did not pass, or may the seller still take it? Its endpoint and its
+   * domain count, and its address if the endpoint has no letter ({@link debtNamesOf}).
    */
-  isOwedBy(payTo: string): boolean {
-    return this.sum(SUM.owes(payTo)) > 0n;
+  isOwedBy(seller: SellerIdentity): boolean {
+    return debtNamesOf(seller).some((where) => this.sum(SUM.owes(where)) > 0n);
   }
 
   /** Yields the transfers by which sellers paid back losses, one for each loss. Amounts are dollars as text. */

@@ -153,6 +153,13 @@ export interface Order {
    * could not be read.
    */
   refusedAt: string | null;
+  /**
+   * May the payer have caused that an attempt to charge it failed, since a transaction was sent, the charge was refused
+   * or the wallet held too little?
+   */
+  failedByPayer: boolean;
+  /** Whose fault it is that an order that was written off was not charged; null: its buyer's. */
+  unchargedFault: "ours" | null;
   /** Bytes of the order's records in the log. */
   bytes: number;
   /**
@@ -305,6 +312,8 @@ export function orderFromClaim(
     gas: [],
     sent: [],
     refusedAt: null,
+    failedByPayer: false,
+    unchargedFault: null,
     bytes,
     final: true,
     expired: false,
@@ -444,7 +453,12 @@ function applyMembers(order: Order, step: OrderStep, { offset }: RecordPlace): b
       return true;
     case "settle_unknown":
       order.refusedAt = step.payer_has ?? null;
+      order.failedByPayer ||= step.by_payer === true || step.payer_has !== undefined || step.tx !== undefined;
       addSentTx(order, step.tx);
+      if (!order.final) Object.assign(order, { charged: null, final: true });
+      return true;
+    case "written_off":
+      order.unchargedFault = step.fault ?? null;
       if (!order.final) Object.assign(order, { charged: null, final: true });
       return true;
     case "voided":
@@ -553,6 +567,7 @@ export const areLegsDecided = (order: Order): boolean => isEnded(order) || order
 /** Returns whose fault it is that no buyer pays for this leg; null when a buyer paid, or that is not decided. */
 export function faultOf(order: Order, leg: Leg): "seller" | "buyer" | "ours" | null {
   if (order.state === "settled" || !areLegsDecided(order)) return null;
+  if (order.state === "written_off" && order.unchargedFault) return order.unchargedFault;
   return leg.checked?.pass || leg.result?.unmet ? "buyer" : (leg.checked?.fault ?? "ours");
 }
 

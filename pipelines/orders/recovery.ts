@@ -318,13 +318,29 @@ export class Recovery {
     const chargeRead = await buying.readCharge(order);
     const { value: charge } = chargeRead;
     if (charge?.amount === order.quote.total) return orders.step(order, await buying.createSettledStep(order, charge));
-    if (isFinallyExpired(chargeRead, order.validBefore, NODE_DELAY_S))
-      return orders.step(order, { state: "written_off", says: "The payment could not be collected in time." });
+    if (isFinallyExpired(chargeRead, order.validBefore, NODE_DELAY_S)) return this.#writeOffExpired(order);
     if (!(await this.#mayCharge(order))) return;
     if (order.state === "settle_unknown") await orders.step(order, { state: "settle_intent" });
     await buying.settle(order);
     // The look counts as failed, so the pause before the next attempt is twice as long.
     if (wasRefusedThoughCovered(order)) throw new Failure("failed", `the charge was not sent: ${order.says}`);
+  }
+
+  /**
+   * Writes off an order whose payment has expired. It is our fault if no attempt to charge was sent, refused or met a
+   * wallet that held too little, and the payment was never used or cancelled: then its buyer could have paid.
+   */
+  async #writeOffExpired(order: Order): Promise<void> {
+    const { buying } = this.deps;
+    let isOurs = !order.failedByPayer && order.sent.length === 0;
+    if (isOurs) {
+      const nonceRead = await buying.readNonce(order);
+      if (!isFinallyExpired(nonceRead, order.validBefore, NODE_DELAY_S)) return;
+      isOurs = nonceRead.value.state === "unused";
+    }
+    const fault = isOurs ? ({ fault: "ours" } as const) : {};
+    const says = "The payment could not be collected in time.";
+    await buying.orders.step(order, { state: "written_off", says, ...fault });
   }
 
   /**

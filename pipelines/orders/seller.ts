@@ -228,6 +228,36 @@ function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource,
   return Math.ceil((Buffer.byteLength(echoed) * 4) / 3);
 }
 
+/** Returns the need of the payment to a seller, as it is signed. */
+const needOf = ({ network, asset, amountAtomic, maxTimeoutSeconds }: PayableEntry): PaymentNeed => ({
+  ...{ network, asset, amountAtomic },
+  validForS: Math.min(maxTimeoutSeconds, SELLER_VALIDITY_S),
+});
+
+/** Returns why we have no money to pay a seller with, as a sentence; null for any other error. */
+function whyNoFloat(error: unknown): string | null {
+  if (error instanceof ChainDown) return "The chain cannot be asked now.";
+  return error instanceof NoWallet ? "We have not enough money to pay this seller with now." : null;
+}
+
+/**
+ * Asks whether the wallet that pays sellers could pay this one, without reserving anything.
+ * @returns why not, as a sentence, or null
+ */
+export async function findFloatRefusal(
+  { float }: Pick<SellerTools, "float">,
+  { entry }: Pick<SellerQuote, "entry">,
+): Promise<string | null> {
+  try {
+    await float({ ...needOf(entry), onlyAsked: true });
+    return null;
+  } catch (error) {
+    const says = whyNoFloat(error);
+    if (says === null) throw error;
+    return says;
+  }
+}
+
 /**
  * Signs a leg (one payment to one seller for an order) and returns the order's step that holds the payment. The
  * payment is not sent yet. The caller stores the request's body.
@@ -241,8 +271,7 @@ export async function signIntent(
   const { entry, request, cap, want } = quote;
   if (echoLengthOf(entry, quote.context) > MAX_SIGNED_CHARS - MAX_SIGNED_WITHOUT_ECHO) return ECHO_TOO_LONG;
   try {
-    const { network, asset, amountAtomic } = entry;
-    const wallet = await tools.float({ network, asset, amountAtomic });
+    const wallet = await tools.float(needOf(entry));
     // The newest block is read before signing, so that the later search for the payment's Transfer begins at an
     // earlier block.
     const head = await tools.rail.head();
@@ -266,12 +295,12 @@ export async function signIntent(
     };
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
-    if (error instanceof ChainDown) return { says: "The chain cannot be asked now." };
     // Do not send a wrong signature: an honest seller would refuse it, and the refusal would be recorded as its failure.
     if (error instanceof NotSigned)
       return { says: "The signer of our wallet did not sign the payment to this seller." };
-    if (error instanceof NoWallet) return { says: "We have not enough money to pay this seller with now." };
-    throw error;
+    const says = whyNoFloat(error);
+    if (says === null) throw error;
+    return { says };
   }
 }
 

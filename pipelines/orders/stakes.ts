@@ -1,5 +1,5 @@
 import { parseMoney } from "../record/money.ts";
-import { platformOf } from "../record/url.ts";
+import { platformOf, registrableDomain } from "../record/url.ts";
 import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
@@ -35,11 +35,18 @@ export const SUM = {
    */
   lost: (day: string, who: string) => `lost ${day} ${who}`,
   lostInAll: (day: string) => `lost ${day}`,
+  /**
+   * Money lost in a UTC day through sellers, in orders of one buyer or network. The buyer need not have caused it, but
+   * its input may have.
+   */
+  failed: (day: string, who: string) => `failed ${day} ${who}`,
+  /** Money lost through sellers in a payer's orders on credit, over all known orders. */
+  failedOnCredit: (payer: string) => `failed on credit ${payer}`,
   /** Fees that a payer has paid, and amounts that it left unpaid, over all known orders. */
   fees: (payer: string) => `fees ${payer}`,
   unpaid: (payer: string) => `unpaid ${payer}`,
-  /** Number of losses that the seller with this address caused and has not paid back. */
-  owes: (payTo: string) => `owes ${payTo}`,
+  /** Number of losses that were caused at this address, endpoint or domain and are not paid back. */
+  owes: (where: string) => `owes ${where}`,
   /**
    * For the orders of a UTC day: failed transactions that we sent, and bytes that we store for orders that are not
    * charged.
@@ -48,8 +55,9 @@ export const SUM = {
   bytes: (day: string, who: string) => `bytes ${day} ${who}`,
 } as const;
 
-/** Stands for `where` in the sums over all sellers whose endpoint had no letter (grade) when they were paid. */
+/** Stand for `where` in the sums over all sellers whose endpoint had no letter (grade), or had one, when they were paid. */
 export const UNLETTERED = "unlettered";
+export const LETTERED = "lettered";
 
 /**
  * Returns the names under which an order's buyer is counted in the sums: that of the wallet, then that of the client's
@@ -60,26 +68,48 @@ export const buyerNamesOf = ({ payer, client }: Pick<Order, "payer" | "client">)
   ...(client === null ? [] : [`network ${client}`]),
 ];
 
+/** What identifies a seller in the sums. `url`: of the endpoint, or of one request to it. */
+export interface SellerIdentity {
+  payTo: string;
+  url: string;
+  /** Capability id of the endpoint. */
+  cap: string;
+  /** Has the endpoint a letter (a grade)? */
+  lettered: boolean;
+}
+
 /**
  * Returns the names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so
  * all of them are counted together, as the platform.
  */
-export const sellerNamesOf = (seller: { payTo: string; url: string; cap: string; lettered: boolean }): string[] => [
+export const sellerNamesOf = (seller: SellerIdentity): string[] => [
   `payTo ${seller.payTo.toLowerCase()}`,
   `platform ${platformOf(seller.url)}`,
   `cap ${seller.cap}`,
-  ...(seller.lettered ? [] : [UNLETTERED]),
+  seller.lettered ? LETTERED : UNLETTERED,
+];
+
+/**
+ * Returns the names by whose debts nothing is bought from a seller: its endpoint and its domain, where each name under a
+ * hosting platform is a domain of its own, so that one thief there does not shut out the others. Its own 402 names the
+ * address, so a thief takes a fresh one for each call, or that of an honest seller. So an address that owes refuses only
+ * endpoints without a letter.
+ */
+export const debtNamesOf = ({ payTo, url, cap, lettered }: SellerIdentity): string[] => [
+  `cap ${cap}`,
+  `domain ${registrableDomain(url)}`,
+  ...(lettered ? [] : [`payTo ${payTo.toLowerCase()}`]),
 ];
 
 /**
  * Returns what an order in progress risks with its buyer. An order with escrow risks nothing, since the buyer's money
- * is held.
+ * is held; on credit it uses up the credit for what its seller may cost us.
  */
 export function buyerStakesOf(
   buyer: Pick<Order, "payer" | "client" | "credit" | "scheme"> & { micro: bigint; totalMicro: bigint },
 ): Stake[] {
-  if (buyer.scheme !== "exact") return [];
   const { payer, micro, totalMicro } = buyer;
+  if (buyer.scheme !== "exact") return buyer.credit ? [[SUM.onCredit(payer), micro]] : [];
   return [
     ...buyerNamesOf(buyer).map((who): Stake => [SUM.open(who), micro]),
     buyer.credit ? [SUM.onCredit(payer), micro] : [SUM.openInAll, micro],
@@ -88,7 +118,7 @@ export function buyerStakesOf(
 }
 
 /** Returns what an order risks with a seller that is paid, until the seller's answer has passed. */
-export const sellerStakesOf = (seller: Parameters<typeof sellerNamesOf>[0], micro: bigint): Stake[] =>
+export const sellerStakesOf = (seller: SellerIdentity, micro: bigint): Stake[] =>
   sellerNamesOf(seller).map((where): Stake => [SUM.out(where), micro]);
 
 /**
@@ -118,8 +148,12 @@ function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);
   const fault = faultOf(order, leg);
   if (fault === "seller") {
-    const { payTo } = leg;
-    return [...sellerNamesOf(leg).map((where): Stake => [SUM.lost(day, where), micro]), [SUM.owes(payTo), 1n]];
+    return [
+      ...sellerNamesOf(leg).map((where): Stake => [SUM.lost(day, where), micro]),
+      ...debtNamesOf({ ...leg, lettered: false }).map((where): Stake => [SUM.owes(where), 1n]),
+      ...buyerNamesOf(order).map((who): Stake => [SUM.failed(day, who), micro]),
+      ...(order.credit ? [[SUM.failedOnCredit(order.payer), micro] as const] : []),
+    ];
   }
   if (order.scheme !== "exact") return [];
   const stakesInAll: Stake[] = order.credit ? [] : [[SUM.lostInAll(day), micro]];
@@ -134,7 +168,8 @@ const stakesOfBuyerLoss = (order: Order, micro: bigint, day: string): Stake[] =>
 function stakesOfDecided(order: Order, day: string): Stake[] {
   if (order.state === "settled") return [[SUM.fees(order.payer), parseMoney(order.quote.fee)]];
   // An operation of our own for which the buyer could not pay is a loss too, though no seller has our money.
-  const ownWorkStakes = order.own && order.state === "written_off" ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
+  const isBuyersFault = order.own !== null && order.state === "written_off" && order.unchargedFault === null;
+  const ownWorkStakes = isBuyersFault ? stakesOfBuyerLoss(order, stakeOf(order), day) : [];
   return [...ownWorkStakes, ...unpaidLegs(order).flatMap((leg) => stakesOfLoss(order, leg, day))];
 }
 

@@ -258,11 +258,18 @@ export const OrderStep = z.discriminatedUnion("state", [
   defineStep("settled", { tx: Tx, amount: Money, final: z.boolean().optional() }),
   /**
    * It is not known whether the buyer was charged. `tx`: the transaction that was sent, if any. `payer_has`: the
-   * payer's balance, if the charge was refused.
+   * payer's balance, if the charge was refused. `by_payer`: the payer may have caused it, since the charge was refused
+   * or the payer held too little; absent in older orders.
    */
-  defineStep("settle_unknown", { says: Explanation, tx: Tx.optional(), payer_has: Money.optional() }),
-  /** The buyer owes the charge, and no further attempt is made to collect it. */
-  defineStep("written_off", { says: Explanation }),
+  defineStep("settle_unknown", {
+    ...{ says: Explanation, tx: Tx.optional(), payer_has: Money.optional() },
+    by_payer: z.literal(true).optional(),
+  }),
+  /**
+   * No further attempt is made to collect the charge. `fault`: the charge was never sent, for a cause of ours; absent:
+   * the buyer could not be charged, and owes it.
+   */
+  defineStep("written_off", { says: Explanation, fault: z.literal("ours").optional() }),
   /** The buyer owes nothing, and none of its money is in escrow. */
   defineStep("released", { says: Explanation, problem: WorkProblem.optional() }),
   /**

@@ -165,9 +165,9 @@ export function buyTerms(
   const price = parseMoney(row.price);
   const refusal = saleRefusal(view, cap, price, policy) ?? buying.whyClosed ?? null;
   if (refusal !== null) return { says: refusal };
-  if (buying.orders.table.isOwedBy(row.pay_to.toLowerCase())) {
+  if (buying.orders.table.isOwedBy({ ...sellable, payTo: row.pay_to })) {
     return {
-      says: "Money of ours is with its payee for a call that brought nothing: it is not bought from until that ends.",
+      says: "Money of ours is with it, its domain or its payee for a call that brought nothing: it is not bought from until that ends.",
     };
   }
   const total = buyerTotal(price);

@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import type { Authorizations } from "../../infra/rails/authorization.ts";
 import { type AsOf, type Block, mapAsOf, type Rail, type Settlement } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
@@ -33,6 +34,9 @@ export interface FakeNode {
 
 const DAY_S = 86_400;
 
+/** A rail that also says what became of an authorization. */
+export type TestRail = Rail & Pick<Authorizations, "stateOf">;
+
 /** The one chain that a history is lived on: in memory, or a node's. Wallets have names there, `0xbuyer1`. */
 export interface TestChain {
   readonly confirmations: number;
@@ -51,7 +55,7 @@ export interface TestChain {
   pass(seconds: number): Soon<void>;
   reorg(depth: number, again: boolean): Soon<void>;
   /** @param node default: one that is up to date and honest; a chain on a real node has no other */
-  rail(node?: FakeNode): Rail;
+  rail(node?: FakeNode): TestRail;
   /** Lets whatever is under way go on for a moment. */
   turn(): Promise<void>;
 }
@@ -224,7 +228,7 @@ export class FakeChain implements TestChain {
   }
 
   /** What a rail over one node reads of it, and how it signs: the header is the authorization itself. */
-  rail(node: FakeNode = {}): Rail {
+  rail(node: FakeNode = {}): TestRail {
     return {
       network: NETWORK,
       asset: ASSET,
@@ -238,9 +242,18 @@ export class FakeChain implements TestChain {
       settlementOf: async (query) => {
         const read = this.#read(node, (head) => this.#settled(query, head));
         const { value } = read;
-        if (value && value.blockNumber < query.sinceBlock - SEARCH_MARGIN_BLOCKS)
-          throw new ChainDown("used, and no log says how");
+        if (value && value.blockNumber < query.sinceBlock - SEARCH_MARGIN_BLOCKS) return { ...read, value: null };
         return mapAsOf(read, (one, { final }) => one && { ...one, final: one.blockNumber <= final.number });
+      },
+      stateOf: async (query) => {
+        const isCancelled = !node.lies && this.#nonces.get(`${query.from} ${query.nonce}`) === null;
+        const read = this.#read(node, (head) => this.#settled(query, head));
+        return mapAsOf(read, (settled, { final }) => {
+          if (isCancelled) return { state: "cancelled", tx: "0x", final: true };
+          if (settled === null) return { state: "unused" };
+          if (settled.blockNumber < query.sinceBlock - SEARCH_MARGIN_BLOCKS) return { state: "used_before" };
+          return { state: "used", settlement: { ...settled, final: settled.blockNumber <= final.number } };
+        });
       },
       transfers: async ({ from, to, sinceBlock }) =>
         this.#listed(node, (one) => one.from === from && one.to === to && one.blockNumber >= sinceBlock),

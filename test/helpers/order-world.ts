@@ -2,7 +2,7 @@ import { FixedClock } from "../../infra/clock.ts";
 import type { EgressRequest, EgressResult } from "../../infra/egress/egress.ts";
 import type { LogRecord } from "../../infra/log/log.ts";
 import type { SignedTransfer } from "../../infra/rails/authorization.ts";
-import type { Rail } from "../../infra/rails/rails.ts";
+import type { PaymentNeed, Wallet } from "../../infra/rails/rails.ts";
 import type { Outcome } from "../../infra/rails/sender.ts";
 import type { Till } from "../../infra/rails/till.ts";
 import { readInitializeAnswer, readReply } from "../../pipelines/1-observe/mcp/answers.ts";
@@ -34,6 +34,7 @@ import {
   newNonce,
   readAuth,
   type TestChain,
+  type TestRail,
   written,
 } from "./fake-chain.ts";
 import { type AppendFault, FakeLog } from "./fake-log.ts";
@@ -56,6 +57,10 @@ export interface FakePayment {
   body?: Uint8Array;
   /** The seller's tool is called, over MCP. */
   tool?: boolean;
+  /** The facilitator calls it valid, whatever became of its nonce. */
+  waved?: boolean;
+  /** It is a payment into escrow. */
+  escrow?: boolean;
 }
 
 /** End of the address of a seller's MCP server. */
@@ -83,7 +88,9 @@ export class FakeReplica {
   readonly buying: Buying;
   readonly recovery: Recovery;
   /** What it reads the chain through. */
-  readonly rail: Rail;
+  readonly rail: TestRail;
+  /** What puts money into escrow: nothing does here. */
+  readonly holding = {} as Holding;
   readonly sweep: ObjectSweep;
   /** How far its machine's clock is ahead of the log's, ms. */
   aheadMs = 0;
@@ -117,7 +124,7 @@ export class FakeReplica {
     const rail = world.railOf(this.node);
     this.rail = rail;
     const seller = {
-      ...{ rail, float: async () => ({ address: FLOAT, privateKey: "0x" }) },
+      ...{ rail, float: (need?: PaymentNeed) => world.float(need) },
       egress: { fetch: (request: EgressRequest) => this.#at(() => world.sell(request)) },
       reader: { ask: async (name: keyof typeof READS, of: never) => ({ ok: true, value: READS[name](of) }) },
       loop: { begin: () => () => ({ stoodStill: false, atEnd: false }) },
@@ -128,8 +135,7 @@ export class FakeReplica {
       verify: async () => ({ valid: true, payer: "" }),
       settle: (payment) => this.#at(() => world.charge(payment)),
     };
-    // No order here is in escrow.
-    const holding = {} as Holding;
+    const { holding } = this;
     const { store } = world;
     const create = (key: string, bytes: Uint8Array) => this.#at(() => this.#create(key, bytes));
     const kept = { ...store, get: store.get, swap: store.swap.bind(store), delete: store.delete.bind(store), create };
@@ -139,7 +145,8 @@ export class FakeReplica {
     });
     const gas: GasOf = async (order, kind, tx) =>
       tx && !order.gas.some((one) => one.tx === tx) ? { gas: { kind, tx, wei: "1" } } : {};
-    const deps = { orders, seller, till, holding, objects, caps, gas, clock, logger: quiet, metrics };
+    const readNonce: TestRail["stateOf"] = (query) => this.rail.stateOf(query);
+    const deps = { orders, seller, till, holding, objects, caps, gas, clock, logger: quiet, metrics, readNonce };
     this.buying = new Buying({ ...deps, settlePollMs: [0], coverPollMs: [0, 1, 2, 5, 10] });
     this.recovery = new Recovery({
       ...{
@@ -246,8 +253,10 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     for (let n = 0; n < replicas; n++) this.replicas.push(this.replica());
   }
 
+  /** The wallet that pays sellers. */
+  float = async (_need?: PaymentNeed): Promise<Wallet> => ({ address: FLOAT, privateKey: "0x" });
   /** What a replica reads the chain through. */
-  railOf = (node: FakeNode): Rail => this.chain.rail(node);
+  railOf = (node: FakeNode): TestRail => this.chain.rail(node);
   /** Name of the client network that a wallet asks from. */
   network: (payer: string) => string = (payer) => `net of ${payer}`;
 
@@ -357,7 +366,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     replica: FakeReplica,
     payment: FakePayment,
     shop?: string,
-    to: Partial<Pick<SellerQuote, "payTo" | "lettered">> = {},
+    to: Partial<Pick<SellerQuote, "cap" | "payTo" | "lettered">> = {},
   ): Promise<Order | null> {
     const { auth } = payment;
     const key = claimKey({ network: NETWORK, asset: ASSET, from: auth.from, nonce: auth.nonce });
@@ -371,7 +380,7 @@ export class OrderWorld<C extends TestChain = FakeChain> {
       const known = orders.table.ofKey(key);
       if (known) return told(known);
       const { chain } = this;
-      const isGood = !(await chain.isUsed(auth)) && (await chain.balance(auth.from)) >= auth.value;
+      const isGood = (payment.waved || !(await chain.isUsed(auth))) && (await chain.balance(auth.from)) >= auth.value;
       if (!isGood || auth.validBefore < chain.time + 90) return null;
       const purchase = purchaseOf(payment, key, shop);
       const claim = { ...purchase.claim, client: this.network(auth.from) };
@@ -403,18 +412,28 @@ function ofShop(quote: SellerQuote, shop: string | undefined, to: Partial<Seller
   return { ...quote, cap, ...to, payTo, entry: { ...quote.entry, payTo } };
 }
 
-function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.example") {
+const pathOf = (seller: SellerKind): string => seller.replaceAll(" ", "-");
+/** Origin of a seller of this kind that a test gives no shop. */
+const originOf = (seller: SellerKind): string => `https://${pathOf(seller)}.example`;
+
+/** What the sums know of a seller of this kind that has no shop. */
+export const sellerOfKind = (seller: SellerKind) => ({
+  ...{ payTo: `0x${seller.replaceAll(" ", "")}`, cap: `cap_${seller}`, lettered: true },
+  url: `${originOf(seller)}/${pathOf(seller)}`,
+});
+
+function purchaseOf(payment: FakePayment, key: string, shop = originOf(payment.seller)) {
   const { auth, seller, priceMicro, tool } = payment;
-  const url = `${shop}/${seller.replaceAll(" ", "-")}${tool ? MCP : ""}`;
+  const { payTo, cap } = sellerOfKind(seller);
+  const url = `${shop}/${pathOf(seller)}${tool ? MCP : ""}`;
   const body = payment.body ?? (tool ? Buffer.from("{}") : undefined);
   const money = { price: formatMoney(priceMicro), fee: formatMoney(feeOf(priceMicro)), total: formatMoney(auth.value) };
-  const payTo = `0x${seller.replaceAll(" ", "")}`;
   return {
     key,
     claim: {
       ...{
         operation: "via" as const,
-        scheme: "exact" as const,
+        scheme: payment.escrow ? ("auth-capture" as const) : ("exact" as const),
         network: NETWORK,
         asset: ASSET,
         payer: auth.from,
@@ -424,7 +443,7 @@ function purchaseOf(payment: FakePayment, key: string, shop = "https://seller.ex
       ...{ payment_sha256: SHA, requirements: { payTo: TILL }, request_sha256: SHA, quote: money, publish: false },
     },
     quote: {
-      ...{ cap: `cap_${seller}`, priceMicro, payTo, context: {}, lettered: true },
+      ...{ cap, priceMicro, payTo, context: {}, lettered: true },
       request: {
         url,
         method: body ? ("POST" as const) : ("GET" as const),

@@ -11,7 +11,7 @@ import { createSender, type Outcome } from "../../infra/rails/sender.ts";
 import { tokenOnChain } from "../../infra/rails/settlement.ts";
 import { createTill } from "../../infra/rails/till.ts";
 import { LOCAL_MINTER } from "../../infra/rails/wallets.ts";
-import { type FakeAuthorization, newNonce, type TestChain, written } from "./fake-chain.ts";
+import { type FakeAuthorization, newNonce, type TestChain, type TestRail, written } from "./fake-chain.ts";
 
 const TOKEN = parseAbi([
   "function topUp(address[] accounts, uint256[] floors)",
@@ -341,7 +341,7 @@ export class RealChain implements TestChain {
     return raw;
   }
 
-  rail(): Rail {
+  rail(): TestRail {
     const rail = this.#rail;
     return {
       ...rail,
@@ -355,6 +355,13 @@ export class RealChain implements TestChain {
         };
       },
       settlementOf: (query) => this.#settlementOf(query),
+      stateOf: ({ from, nonce, sinceBlock }) =>
+        this.#during(async () => {
+          const query = { from: this.#addressOf(from), nonce, sinceBlock: Math.max(sinceBlock, this.since) };
+          return mapAsOf(await this.#senders.authorizations.stateOf(query), (value) =>
+            value.state === "used" ? { ...value, settlement: this.#named(value.settlement) } : value,
+          );
+        }),
       transfers: ({ from, to, sinceBlock }) =>
         this.#during(async () => {
           const query = {

@@ -114,12 +114,21 @@ test("a chain that does not answer leaves it unknown, and its state cannot be as
   await expect(far.stateOf({ from: wallet.address, nonce, sinceBlock: 0 })).rejects.toThrow(ChainDown);
 });
 
-test("a nonce that was used long before the block we look from is not guessed at", async () => {
-  const signed = await refund();
-  await ours.submitTransfer(signed);
-  const since = (await rig.rail.head()).number + SEARCH_MARGIN_BLOCKS + 1;
-  const { nonce } = signed.authorization;
-  await expect(ours.stateOf({ from: wallet.address, nonce, sinceBlock: since })).rejects.toThrow(ChainDown);
+test("a nonce that was used or cancelled long before the block we look from: by no payment that we look for", async () => {
+  const [sent, unused] = [await refund(), await refund()];
+  const cancelled = await refund();
+  await ours.submitTransfer(sent);
+  await ours.submitCancel(await ours.signCancel(wallet, cancelled.authorization.nonce));
+  const read = (nonce: string, sinceBlock: number) => ours.stateOf({ from: wallet.address, nonce, sinceBlock });
+  const nonces = [sent, cancelled, unused].map(({ authorization }) => authorization.nonce);
+  await createReader(rig.chain.rpcUrl).request({ method: "anvil_mine", params: ["0x190"] } as never);
+  const { number } = await rig.rail.head();
+  const states = await Promise.all(nonces.map(async (nonce) => (await read(nonce, number)).value));
+  expect(states).toEqual([{ state: "used_before" }, { state: "used_before" }, { state: "unused" }]);
+  const [nonce] = nonces as [string];
+  expect((await rig.rail.settlementOf({ from: wallet.address, nonce, sinceBlock: number })).value).toBe(null);
+  // Of blocks that the node does not have, nothing is guessed.
+  await expect(read(nonce, number + SEARCH_MARGIN_BLOCKS + 10_000)).rejects.toThrow(ChainDown);
 });
 
 test("what a payload's authorization says is read with the chain's own types", async () => {

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createFundedWallets } from "../../../infra/rails/funded-wallets.ts";
-import type { AssetRef, PaymentNeed, Wallets } from "../../../infra/rails/rails.ts";
+import { type AssetRef, NoWallet, type PaymentNeed, type Wallets } from "../../../infra/rails/rails.ts";
 import { WalletFolder } from "../../../infra/rails/wallet-folder.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 
@@ -230,6 +230,20 @@ describe("the known wallet", () => {
     // Nobody took them, and nobody can any more.
     now += 361_000;
     expect(await wallets.known(need(10n))).toEqual(known);
+  });
+
+  test("what is valid for a known time is set aside for that and a minute, and what is only asked not at all", async () => {
+    folder.make(0);
+    give(folder.read().known!.address, 100n);
+    const wallets = opened();
+    const short = { ...need(100n), validForS: 90 };
+    for (let n = 0; n < 3; n++) await wallets.known({ ...short, onlyAsked: true });
+    await wallets.known(short);
+    now += 149_000;
+    for (const one of [short, { ...short, onlyAsked: true }])
+      await expect(wallets.known(one)).rejects.toThrow(NoWallet);
+    now += 1_000;
+    await wallets.known(short);
   });
 
   test("a folder without wallets pays nothing, and says what to do", async () => {

@@ -1,12 +1,12 @@
 import { expect } from "vitest";
-import type { AsOf, Block, Rail } from "../../../infra/rails/rails.ts";
+import type { AsOf, Block } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
 import type { OrderCaps } from "../../../pipelines/orders/caps.ts";
 import type { Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import type { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
-import { FakeChain, type FakeNode, type TestChain } from "../../helpers/fake-chain.ts";
+import { FakeChain, type FakeNode, type TestChain, type TestRail } from "../../helpers/fake-chain.ts";
 import type { AppendFault } from "../../helpers/fake-log.ts";
 import * as fc from "../../helpers/fast-check.ts";
 import {
@@ -29,6 +29,7 @@ import { holds } from "./histories.ts";
 type Move =
   | { do: "burst"; wallet: number; shop: number; calls: number; kind: SellerKind }
   | { do: "honest"; replica: number; shop: number }
+  | { do: "used"; replica: number; wallet: number; shop: number; by: "cancel" | "elsewhere"; isPosted: boolean }
   | { do: "drain" | "fill"; wallet: number }
   | { do: "cancel" | "submit" | "elsewhere"; of: number }
   | { do: "again"; replica: number; of: number }
@@ -75,6 +76,13 @@ const move: fc.Arbitrary<Move> = fc.oneof(
     }),
   },
   { weight: 5, arbitrary: fc.record({ do: word("honest"), replica: at, shop }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      ...{ do: word("used"), replica: at, wallet, shop },
+      ...{ by: word("cancel", "elsewhere"), isPosted: fc.boolean() },
+    }),
+  },
   { weight: 5, arbitrary: fc.record({ do: word("drain", "drain", "fill"), wallet }) },
   { weight: 3, arbitrary: fc.record({ do: word("cancel", "submit", "elsewhere"), of }) },
   { weight: 2, arbitrary: fc.record({ do: word("again"), replica: at, of }) },
@@ -105,10 +113,10 @@ export const battle = fc.array(move, { minLength: 4, maxLength: 30, size: "max" 
 export type Battle = typeof battle extends fc.Arbitrary<infer B> ? B : never;
 
 /** What two of three nodes say alike, as of blocks that two of those have; nothing where no two do. */
-function quorum(rails: readonly Rail[]): Rail {
+function quorum(rails: readonly TestRail[]): TestRail {
   const text = (value: unknown) => JSON.stringify(value, (_, one) => (typeof one === "bigint" ? `${one}` : one));
   const second = (blocks: readonly Block[]): Block => blocks.toSorted((a, b) => b.number - a.number)[1]!;
-  async function alike<T>(ask: (rail: Rail) => Promise<AsOf<T>>): Promise<AsOf<T>> {
+  async function alike<T>(ask: (rail: TestRail) => Promise<AsOf<T>>): Promise<AsOf<T>> {
     const came = await Promise.all(rails.map((rail) => ask(rail).catch(() => null)));
     const said = came.filter((one) => one !== null);
     const withoutFinality = (one: AsOf<T>) => text(one.value).replaceAll(/"final":(true|false)/g, "");
@@ -124,6 +132,7 @@ function quorum(rails: readonly Rail[]): Rail {
   return {
     ...rails[0]!,
     settlementOf: (query) => alike((rail) => rail.settlementOf(query)),
+    stateOf: (query) => alike((rail) => rail.stateOf(query)),
     transfers: (query) => alike((rail) => rail.transfers(query)),
     transfersIn: (tx) => alike((rail) => rail.transfersIn(tx)),
     balance: (address) => alike((rail) => rail.balance(address)),
@@ -186,6 +195,15 @@ async function fight(fought: Fought, one: Move): Promise<void> {
       return burst(fought, one);
     case "honest":
       return buys(fought, replica);
+    case "used": {
+      // A nonce that is used before its claim, and a facilitator that calls the payment valid all the same.
+      const payment = { ...world.pay(walletOf(one.wallet), "honest", PRICE, 3_500), waved: true };
+      if (one.by === "cancel") await chain.cancel(payment.auth);
+      else await chain.submit({ ...payment.auth, to: "0xstash", value: 1n });
+      // Else it is posted "again", maybe long after.
+      payments.push(payment);
+      return void (one.isPosted && world.post(replica, payment, shopOf(one.shop), letter(one.shop)));
+    }
     case "drain":
       await chain.transfer(walletOf(one.wallet), "0xstash", await chain.balance(walletOf(one.wallet)));
       return;
@@ -297,6 +315,11 @@ function lossIsBounded(table: OrderTable): void {
     lossPerDay + open,
   );
   expect(table.sum(SUM.lost(DAY, "unlettered")), "sellers without a letter").toBeLessThanOrEqual(lossPerDay);
+  expect(table.sum(SUM.lost(DAY, "lettered")), "sellers with a letter").toBeLessThanOrEqual(4n * lossPerDay + open);
+  for (let n = 0; n < WALLETS; n++) {
+    expect(table.sum(SUM.failed(DAY, `payer ${walletOf(n)}`)), walletOf(n)).toBeLessThanOrEqual(CAPS.perPayer);
+    expect(table.sum(SUM.failed(DAY, `network net ${n % 2}`)), "a network").toBeLessThanOrEqual(CAPS.perNetwork);
+  }
   for (let n = 0; n < SHOPS; n++) {
     const { hostname } = new URL(shopOf(n));
     const platform = hostname.endsWith(".vercel.app") ? "vercel.app" : hostname;

@@ -1,6 +1,8 @@
 import { expect, test, vi } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
+import { NoWallet } from "../../../infra/rails/rails.ts";
 import { ChainDown } from "../../../infra/rails/rpc.ts";
+import type { Outcome } from "../../../infra/rails/sender.ts";
 import { Caps } from "../../../pipelines/orders/caps.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import { booksOf, findDifferences } from "../../../pipelines/orders/ledger.ts";
@@ -10,13 +12,14 @@ import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
 import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
-import { ASSET, NETWORK } from "../../helpers/fake-chain.ts";
-import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, TILL } from "../../helpers/order-world.ts";
+import { ASSET, type FakeAuthorization, NETWORK } from "../../helpers/fake-chain.ts";
+import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, sellerOfKind, TILL } from "../../helpers/order-world.ts";
 
 /** What each attack is about: docs/design/orders.md, "Bounding our losses". */
 const DAY = "2026-11-23";
 const PRICE = 100_000n;
 const TOTAL = 110_000n;
+const THIEF = sellerOfKind("thief");
 
 const SHOPS = ["a", "b", "c", "d", "e", "f"].map((name) => `https://shop-${name}.example`);
 const bought = (world: OrderWorld, payer: string, shop = SHOPS[0]!, replica = world.replicas[0]!) =>
@@ -287,6 +290,245 @@ test("sellers that take the money: names under a hosting platform are one seller
   expect(floatSpent(world)).toBe(7n * PRICE);
 });
 
+/** The thief's money is back: each Transfer of the price to the float makes good one loss. */
+async function sendsBack(world: OrderWorld, payTo: string): Promise<void> {
+  world.chain.mint(payTo, PRICE);
+  world.chain.transfer(payTo, FLOAT, PRICE);
+  await world.replicas[0]!.recovery.recoverLosses();
+}
+
+test.each([
+  ["one endpoint", () => "https://known.example", () => "cap_known"],
+  ["endpoints of one domain", (n: number) => `https://h${n}.known.example`, (n: number) => `cap_${n}`],
+  ["urls of one endpoint", (n: number) => `https://known${n}.example`, () => "cap_known"],
+])("a thief with a letter names a fresh payTo in each 402 of %s: robbed once, on five days", async (_, shop, cap) => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xm", TOTAL);
+  let calls = 0;
+  const steal = async () => {
+    const n = calls++;
+    await world.post(replica, world.pay("0xm", "thief", PRICE), shop(n), { payTo: `0xfresh${n}`, cap: cap(n) });
+    await replica.recovery.look();
+  };
+  for (let day = 0; day < 5; day++) {
+    world.clock.set(new Date(Date.UTC(2026, 10, 23 + day, 12)));
+    for (let n = 0; n < 3; n++) await steal();
+  }
+  expect(floatSpent(world)).toBe(PRICE);
+  // What it sends back opens its domain again.
+  await sendsBack(world, "0xfresh0");
+  await steal();
+  expect(floatSpent(world)).toBe(PRICE);
+  expect([...tableOf(world).losses()].map(({ payTo }) => payTo)).toEqual(["0xfresh15"]);
+});
+
+test("a rival without a letter names an honest seller's payTo: that seller is bought from all the same", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  for (const wallet of ["0xm", "0xh"]) world.chain.mint(wallet, 5n * TOTAL);
+  const call = (kind: "thief" | "honest", shop: string, lettered: boolean) =>
+    world.post(replica, world.pay(kind === "thief" ? "0xm" : "0xh", kind, PRICE), shop, {
+      ...{ payTo: "0xvictim", lettered },
+    });
+  expect((await call("thief", "https://rival.example", false))?.legs[0]?.fate).toBe("unknown");
+  expect((await call("honest", "https://victim.example", true))?.state).toBe("settled");
+  await replica.recovery.look();
+  expect((await call("honest", "https://victim.example", true))?.state).toBe("settled");
+  // The rival's own domain is refused, and whoever else without a letter is paid at that address.
+  const spent = floatSpent(world);
+  expect(await call("thief", "https://rival.example", true)).toBe(null);
+  expect(await call("honest", "https://unknown.example", false)).toBe(null);
+  expect(floatSpent(world)).toBe(spent);
+  await sendsBack(world, "0xvictim");
+  expect((await call("honest", "https://unknown.example", false))?.state).toBe("settled");
+});
+
+test("a thief under a hosting platform shuts out no other name of the platform", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  world.chain.mint("0xm", 5n * TOTAL);
+  const call = (kind: "thief" | "honest", name: string) =>
+    world.post(world.replicas[0]!, world.pay("0xm", kind, PRICE), `https://${name}.vercel.app`);
+  expect((await call("thief", "thief"))?.state).toBe("released");
+  expect(await call("honest", "thief")).toBe(null);
+  expect((await call("honest", "neighbour"))?.state).toBe("settled");
+});
+
+test.each(["cancelled", "used elsewhere"])(
+  "a nonce that was %s long before the claim, which the facilitator calls valid: no seller is paid, and the order ends",
+  async (how) => {
+    const world = new OrderWorld(1, ORDER_CAPS);
+    const [replica] = world.replicas as [FakeReplica];
+    for (const wallet of ["0xm", "0xh"]) world.chain.mint(wallet, 3n * TOTAL);
+    const payment = { ...world.pay("0xm", "honest", PRICE, 3_500), waved: true };
+    if (how === "cancelled") world.chain.cancel(payment.auth);
+    else world.chain.submit({ ...payment.auth, to: "0xelse", value: 1n });
+    world.chain.pass(700);
+    expect(await world.post(replica, payment, SHOPS[0])).toBe(null);
+    expect(floatSpent(world)).toBe(0n);
+    world.chain.pass(3_500);
+    for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
+    const [order] = [...tableOf(world).all()] as [Order];
+    expect([order.state, order.says, isClosed(order)]).toEqual(["released", expect.stringContaining("used"), true]);
+    expect((await bought(world, "0xh"))?.state).toBe("settled");
+  },
+);
+
+test("a nonce that is found used long before the claim only when its seller was paid: the order is written off", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xm", 3n * TOTAL);
+  const payment = { ...world.pay("0xm", "honest", PRICE, 3_500), waved: true };
+  world.chain.submit({ ...payment.auth, to: "0xelse", value: 1n });
+  world.chain.pass(700);
+  const stateOf = vi.spyOn(replica.rail, "stateOf");
+  stateOf.mockImplementationOnce(async () => ({ ...(await replica.rail.balance("0xm")), value: { state: "unused" } }));
+  expect((await world.post(replica, payment, SHOPS[0]))?.state).toBe("settle_unknown");
+  await replica.recovery.look();
+  world.chain.pass(3_500);
+  for (let looks = 0; looks < 3; looks++) await replica.recovery.look();
+  const [order] = [...tableOf(world).all()] as [Order];
+  expect([order.state, isClosed(order)]).toEqual(["written_off", true]);
+  const table = tableOf(world);
+  expect([table.sum(SUM.openInAll), table.sum(SUM.lost(DAY, "payer 0xm"))]).toEqual([0n, PRICE]);
+});
+
+test("a payment that its buyer itself sent to us before the seller was paid pays for the call", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  world.chain.mint("0xb", 3n * TOTAL);
+  const payment = { ...world.pay("0xb", "honest", PRICE), waved: true };
+  world.chain.submit(payment.auth);
+  expect((await world.post(world.replicas[0]!, payment, SHOPS[0]))?.state).toBe("settled");
+  expect(world.chain.balance(TILL)).toBe(TOTAL);
+});
+
+/** A call of this wallet that passed, whose charge these attempts met, and that is written off in the end. */
+async function uncharged(attempt: (world: OrderWorld, auth: FakeAuthorization) => Outcome) {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  world.chain.mint("0xb", 30n * TOTAL);
+  const charge = vi.spyOn(world, "charge");
+  const payment = world.pay("0xb", "honest", PRICE);
+  charge.mockImplementation(async () => attempt(world, payment.auth));
+  expect((await world.post(world.replicas[0]!, payment, SHOPS[0]))?.state).toBe("settle_unknown");
+  await world.end();
+  charge.mockRestore();
+  await world.replicas[0]!.buying.orders.catchUp();
+  const table = tableOf(world);
+  const sums = [SUM.unpaid("0xb"), SUM.lost(DAY, "payer 0xb"), SUM.lostInAll(DAY)].map((name) => table.sum(name));
+  return { world, table, sums, faults: [...table.losses()].map(({ fault }) => fault) };
+}
+
+test("a charge that we could not send while the payment held is our loss, and its buyer is bought for as before", async () => {
+  const says = "gas costs 90 gwei, and gas_ceiling_gwei is 50";
+  const { world, table, sums, faults } = await uncharged(() => ({ outcome: "unknown", says }));
+  expect([[...table.countByState()], sums, faults]).toEqual([[["written_off", 1]], [0n, 0n, PRICE], ["ours"]]);
+  const [books] = booksOf(table.all());
+  expect(books!.owed).toMatchObject([{ what: "loss", fault: "ours" }]);
+  for (let n = 0; n < 20; n++) expect((await bought(world, "0xb", SHOPS[n % 6]))?.state).toBe("settled");
+});
+
+const drain = ({ chain }: OrderWorld) => void chain.transfer("0xb", "0xelse", chain.balance("0xb"));
+const fill = ({ chain }: OrderWorld) => void chain.transfer("0xelse", "0xb", chain.balance("0xelse"));
+const UNKNOWN = { outcome: "unknown", says: "the transaction failed" } satisfies Outcome;
+
+test.each<[string, (world: OrderWorld, auth: FakeAuthorization, attempt: number) => unknown, Outcome?]>([
+  ["drains its wallet, and the facilitator does not say why", drain],
+  ["drains its wallet for the first attempt and fills it then", (world, _, n) => (n === 0 ? drain : fill)(world)],
+  ["cancels", ({ chain }, auth) => chain.cancel(auth)],
+  ["spends the nonce elsewhere", ({ chain }, auth) => chain.submit({ ...auth, to: "0xelse", value: 1n })],
+  ["signs for a wallet whose code refuses now", () => {}, { outcome: "refused", reason: "invalid_signature" }],
+  ["lets a transaction revert", () => {}, { ...UNKNOWN, tx: "0x1" }],
+])("a buyer that %s has caused the loss itself", async (_what, act, outcome = UNKNOWN) => {
+  let attempts = 0;
+  const { sums, faults } = await uncharged((world, auth) => {
+    act(world, auth, attempts++);
+    return outcome;
+  });
+  expect([sums, faults]).toEqual([[PRICE, PRICE, PRICE], ["buyer"]]);
+});
+
+test("holds for nothing: while we could not pay the seller, no money is put into escrow", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", 2n * TOTAL);
+  const place = vi.fn(async () => false);
+  replica.holding.place = place;
+  const float = vi.spyOn(world, "float");
+  const call = () => world.post(replica, { ...world.pay("0xb", "honest", PRICE), escrow: true }, SHOPS[0]);
+  float.mockRejectedValueOnce(new NoWallet("the float is empty"));
+  const order = await call();
+  expect(order).toMatchObject({ state: "rejected", says: expect.stringContaining("enough money"), gas: [] });
+  expect([place.mock.calls.length, isClosed(order!)]).toEqual([0, true]);
+  // Nothing is set aside for a hold that may never be placed.
+  await call();
+  expect(place).toHaveBeenCalledTimes(1);
+  expect(float.mock.calls.map(([need]) => need?.onlyAsked)).toEqual([true, true]);
+});
+
+/** A wallet buys one call each of so many honest sellers with a letter, which answer its input with a paid error. */
+async function poisoned(world: OrderWorld, wallet: string, sellers: number, name = "s"): Promise<void> {
+  world.chain.mint(wallet, TOTAL);
+  for (let n = 0; n < sellers; n++)
+    await world.post(world.replicas[0]!, world.pay(wallet, "thief", PRICE), `https://${name}${n}.example`);
+}
+
+test("one wallet makes sellers with a letter fail: at most what may be lost through one buyer in a day, and it owes nothing", async () => {
+  const world = new OrderWorld(1, ORDER_CAPS);
+  const [{ buying }] = world.replicas as [FakeReplica];
+  await poisoned(world, "0xm", 60);
+  expect(floatSpent(world)).toBe(ORDER_CAPS.perPayer);
+  const table = tableOf(world);
+  const sums = [SUM.failed(DAY, "payer 0xm"), SUM.unpaid("0xm"), SUM.lost(DAY, "payer 0xm"), SUM.lostInAll(DAY)];
+  expect(sums.map((name) => table.sum(name))).toEqual([ORDER_CAPS.perPayer, 0n, 0n, 0n]);
+  // By neither scheme, and whoever else is bought for as before; as is its own work.
+  const seller = { payTo: "0xh", url: SHOPS[0]!, cap: "cap_h", lettered: true, micro: PRICE };
+  const refusalOf = (payer: string, more: object = {}) =>
+    buying.findRefusal(seller, {
+      payer,
+      client: `net of ${payer}`,
+      scheme: "exact",
+      micro: PRICE,
+      totalMicro: TOTAL,
+      ...more,
+    });
+  const refused = { says: expect.stringContaining("Nothing is owed"), exactOnly: false };
+  expect([refusalOf("0xm"), refusalOf("0xm", { scheme: "auth-capture" })]).toEqual([refused, refused]);
+  expect([refusalOf("0xm", { own: true }), refusalOf("0xother")]).toEqual([null, null]);
+  // Many wallets of one network are one buyer.
+  world.network = () => "net";
+  for (let n = 0; n < 4; n++) await poisoned(world, `0xn${n}`, 60, `n${n}-`);
+  expect(floatSpent(world)).toBe(ORDER_CAPS.perPayer + ORDER_CAPS.perNetwork);
+  // The money comes back, and its buyer with it.
+  await replicaKnowsFates(world);
+  await sendsBack(world, "0xthief of https://s0.example");
+  expect(refusalOf("0xm")).toBe(null);
+});
+
+/** What sellers took is seen on the chain. */
+const replicaKnowsFates = (world: OrderWorld) => world.replicas[0]!.recovery.look();
+
+test("any number of wallets make sellers with a letter fail: from four times the day's loss on only credit is served", async () => {
+  const world = new OrderWorld(1, { ...ORDER_CAPS, lossPerDay: PRICE });
+  world.chain.mint("0xregular", 100n * TOTAL);
+  for (let n = 0; n < 12; n++) expect((await bought(world, "0xregular", SHOPS[n % 6]))?.state).toBe("settled");
+  const before = floatSpent(world);
+  for (let n = 0; n < 20; n++) await poisoned(world, `0xm${n}`, 1, `w${n}-`);
+  expect(floatSpent(world) - before).toBe(4n * PRICE);
+  const caps = new Caps(tableOf(world), { ...ORDER_CAPS, lossPerDay: PRICE }, () => DAY);
+  const unknown = { payer: "0xunknown", client: "net", micro: PRICE, totalMicro: TOTAL };
+  const refused = { says: expect.stringContaining("fees cover"), exactOnly: false };
+  for (const scheme of ["exact", "auth-capture"] as const) {
+    expect(caps.standingOfBuyer({ ...unknown, scheme })).toEqual(refused);
+    expect(caps.standingOfBuyer({ ...unknown, scheme, own: true })).toEqual({ credit: false });
+    expect(caps.standingOfBuyer({ ...unknown, scheme, payer: "0xregular" })).toEqual({ credit: true });
+  }
+  // 12 fees of 0.01: what fails on credit uses it up.
+  await world.post(world.replicas[0]!, world.pay("0xregular", "thief", PRICE), "https://x0.example");
+  await world.post(world.replicas[0]!, world.pay("0xregular", "thief", PRICE), "https://x1.example");
+  expect(floatSpent(world) - before).toBe(5n * PRICE);
+  expect(await bought(world, "0xregular")).toBe(null);
+});
+
 test("dust: a call below the smallest price is not bought, and bytes of calls that nobody paid for have a bound", async () => {
   const world = new OrderWorld(1, { ...ORDER_CAPS, bytesPerPayerDay: 20_000n });
   const [replica] = world.replicas as [FakeReplica];
@@ -405,7 +647,7 @@ test("a thief owes its loss while the buyer's refund is open too, and may send i
   const caps = new Caps(table, { ...ORDER_CAPS, lossPerDay: PRICE }, () => DAY);
   const seen = () => ({
     state: order.state,
-    owes: table.isOwedBy("0xthief"),
+    owes: table.isOwedBy(THIEF),
     lost: table.sum(SUM.lost(DAY, "payTo 0xthief")),
     losses: [...table.losses()].map(({ fault }) => fault),
     isRefused: caps.refusalOfSeller({ ...order.legs[0]!, micro: PRICE }) !== null,
@@ -449,10 +691,10 @@ test("losses sent back in one transaction: each Transfer of it makes good one lo
   expect(await findDifferences(books!.movements, world.chain.rail())).toEqual([]);
   expect(FLOAT_HAS + books!.accounts.get("float")!).toBe(world.chain.balance(FLOAT));
   // The last loss is still owed, and no Transfer that was counted makes it good.
-  expect(tableOf(world).isOwedBy("0xthief")).toBe(true);
+  expect(tableOf(world).isOwedBy(THIEF)).toBe(true);
   world.chain.transfer("0xthief", FLOAT, PRICE);
   await replica.recovery.recoverLosses();
-  expect(tableOf(world).isOwedBy("0xthief")).toBe(false);
+  expect(tableOf(world).isOwedBy(THIEF)).toBe(false);
 });
 
 test.each([
@@ -520,7 +762,7 @@ test("orders of another network are left as they are, in no sum, until calls are
   const { table } = other.buying.orders;
   const names = [SUM.fees("0xb"), SUM.due("0xb"), SUM.openInAll, SUM.lost(DAY, "payTo 0xthief")];
   expect(names.map((name) => table.sum(name))).toEqual([0n, 0n, 0n, 0n]);
-  expect([table.isOwedBy("0xthief"), tableOf(world).isOwedBy("0xthief")]).toEqual([false, true]);
+  expect([table.isOwedBy(THIEF), tableOf(world).isOwedBy(THIEF)]).toEqual([false, true]);
   expect(names.every((name) => tableOf(world).sum(name) > 0n)).toBe(true);
 
   // What the other process kept of them is whole.
@@ -531,7 +773,7 @@ test("orders of another network are left as they are, in no sum, until calls are
   const ended = await world.end();
   world.log.now += STALE_MS;
   await world.replica().recovery.recoverLosses();
-  expect([[...ended.countByState()].sort(), world.table().isOwedBy("0xthief")]).toEqual([
+  expect([[...ended.countByState()].sort(), world.table().isOwedBy(THIEF)]).toEqual([
     ...[
       [
         ["refunded", 1],

@@ -7,8 +7,10 @@ import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
 import { FakeChain } from "../../helpers/fake-chain.ts";
 import * as fc from "../../helpers/fast-check.ts";
-import { FLOAT, FLOAT_HAS, OrderWorld, SELLERS, TILL } from "../../helpers/order-world.ts";
+import { FLOAT, FLOAT_HAS, OrderWorld, SELLERS, sellerOfKind, TILL } from "../../helpers/order-world.ts";
 import { history, holds, lived } from "./histories.ts";
+
+const THIEF = sellerOfKind("thief");
 
 // Draws histories.
 test("no history of faults, thieves and dead processes breaks an invariant", { timeout: 120_000 }, async () => {
@@ -99,7 +101,7 @@ test("a buyer that empties its wallet is not held against the seller, and pays w
   expect(loss).toMatchObject({ fault: "buyer", payTo: "0xhonest", payer: "0xbuyer", micro: 10_000n });
   const day = order.createdAt.slice(0, 10);
   const caps = { ...ORDER_CAPS, perPayer: 15_000n };
-  const seller = { payTo: "0xhonest", url: "https://seller.example/honest", cap: "cap_honest", lettered: true };
+  const seller = { payTo: "0xhonest", url: "https://honest.example/honest", cap: "cap_honest", lettered: true };
   const held = new Caps(table, caps, () => day);
   const again = { client: null, scheme: "exact" as const, micro: 10_000n, totalMicro: 12_000n };
   expect(held.refusalOfSeller({ ...seller, micro: 10_000n })).toBe(null);
@@ -173,9 +175,9 @@ test("after a start from what was kept a seller owes until its loss is made good
     for (const value of [...whole.kept()]) table.restore(structuredClone(value));
   };
   start();
-  expect([whole.isOwedBy("0xthief"), table.isOwedBy("0xthief")]).toEqual([true, true]);
+  expect([whole.isOwedBy(THIEF), table.isOwedBy(THIEF)]).toEqual([true, true]);
   table.clear();
-  expect(table.isOwedBy("0xthief")).toBe(false);
+  expect(table.isOwedBy(THIEF)).toBe(false);
   start();
   const known = world.log.all();
   const other = world.replica();
@@ -184,7 +186,7 @@ test("after a start from what was kept a seller owes until its loss is made good
   world.chain.transfer("0xthief", FLOAT, 10_000n);
   await other.recovery.recoverLosses();
   for (const record of world.log.all().filter((one) => !known.includes(one))) table.apply(record);
-  expect([[...table.losses()], table.isOwedBy("0xthief")]).toEqual([[], false]);
+  expect([[...table.losses()], table.isOwedBy(THIEF)]).toEqual([[], false]);
 });
 
 test("200 wallets in league with one thief cost the cap at most, at four replicas at once", async () => {
@@ -193,9 +195,12 @@ test("200 wallets in league with one thief cost the cap at most, at four replica
   const world = new OrderWorld(4, caps);
   const wallets = Array.from({ length: 200 }, (_, n) => `0xleague${n}`);
   for (const wallet of wallets) world.chain.mint(wallet, 1_000_000n);
-  await Promise.all(wallets.map((wallet, n) => world.post(world.replicas[n % 4]!, world.pay(wallet, "grabs later"))));
+  const shop = "https://thieves.example";
+  await Promise.all(
+    wallets.map((wallet, n) => world.post(world.replicas[n % 4]!, world.pay(wallet, "grabs later"), shop)),
+  );
   for (const auth of world.held) world.chain.submit(auth);
-  for (const wallet of wallets) await world.post(world.replicas[0]!, world.pay(wallet, "thief"));
+  for (const wallet of wallets) await world.post(world.replicas[0]!, world.pay(wallet, "thief"), shop);
   await world.end();
   const taken = FLOAT_HAS - world.chain.balance(FLOAT);
   expect(taken).toBeLessThanOrEqual(95_000n);

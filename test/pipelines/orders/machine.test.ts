@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { advance, type Order, orderFromClaim } from "../../../pipelines/orders/order.ts";
+import { advance, faultOf, type Order, orderFromClaim } from "../../../pipelines/orders/order.ts";
 import { OrderStep, type StepOf, type StepState } from "../../../pipelines/record/order-step.ts";
 import * as fc from "../../helpers/fast-check.ts";
 
@@ -226,6 +226,21 @@ test("a charge whose block vanished, said again after it was written off, is no 
   expect(order).toEqual(before);
   expect(advance(order, stepOf("settled"), at)).toBe(true);
   expect(order).toMatchObject({ state: "settled", final: true });
+});
+
+test.each([
+  ["as older records are: its buyer's", {}, { state: "written_off" }, "buyer", false],
+  ["by a fault of ours", {}, { state: "written_off", fault: "ours" }, "ours", false],
+  ["after a refusal, as older records say it", { payer_has: "0.010000" }, { state: "written_off" }, "buyer", true],
+  ["after a transaction", { tx: "0x9" }, { state: "written_off" }, "buyer", true],
+  ["after an attempt at an empty wallet", { by_payer: true }, { state: "written_off" }, "buyer", true],
+] as const)("written off %s", (_what, attempt, { state, ...fault }, expected, failedByPayer) => {
+  const order = after([...PASSED, "settle_intent"]);
+  expect(advance(order, stepOf("settle_unknown", attempt), at)).toBe(true);
+  // A later attempt takes nothing of it back.
+  for (const next of ["settle_intent", "settle_unknown"] as const) expect(advance(order, stepOf(next), at)).toBe(true);
+  expect(advance(order, stepOf(state, fault), at)).toBe(true);
+  expect([faultOf(order, order.legs[0]!), order.failedByPayer]).toEqual([expected, failedByPayer]);
 });
 
 test("a drawn log of steps folds to the same order with any of its steps repeated", () => {

@@ -5,7 +5,7 @@ import type { Order } from "../../../pipelines/orders/order.ts";
 import { STALE_MS } from "../../../pipelines/orders/order-log.ts";
 import { answerOf, OrderObjects, objectKey, parseObjectKey } from "../../../pipelines/orders/order-objects.ts";
 import { neededBy, ObjectSweep } from "../../../pipelines/orders/order-objects-sweep.ts";
-import { FLOAT, FLOAT_HAS, OrderWorld } from "../../helpers/order-world.ts";
+import { FLOAT, FLOAT_HAS, OrderWorld, sellerOfKind } from "../../helpers/order-world.ts";
 import { MemoryStore } from "../mirror/memory-store.ts";
 
 const MIB = 1024 * 1024;
@@ -152,7 +152,7 @@ describe("a store that fails", () => {
     await replica!.buying.orders.catchUp();
     const { table } = replica!.buying.orders;
     expect([...table.losses()]).toMatchObject([{ fault: "ours", micro: 10_000n }]);
-    expect([table.isOwedBy("0xhonest"), world.chain.balance("0xbuyer")]).toEqual([false, 1_000_000n]);
+    expect([table.isOwedBy(sellerOfKind("honest")), world.chain.balance("0xbuyer")]).toEqual([false, 1_000_000n]);
   });
 
   test("an object of the same name with other bytes, of a leg that never was: replaced", async () => {

@@ -51,12 +51,11 @@ const ordersOf = (payer: string): Order[] => service.sales.buying.orders.table.o
 const spentBy = async (address: string, before: bigint) => before - (await rail.balance(address)).value;
 
 /** Nothing is left of the orders before: while a seller may have our money nobody buys from it. */
-const unowed = () =>
-  expect
-    .poll(() => service.sales.buying.orders.table.isOwedBy(sellerOf("regulars-only").payTo.toLowerCase()), {
-      timeout: 9_000,
-    })
-    .toBe(false);
+const unowed = () => {
+  const { urls, payTo } = sellerOf("regulars-only");
+  const seller = { payTo, url: urls[0]!, cap: capNamed("regulars-only"), lettered: true };
+  return expect.poll(() => service.sales.buying.orders.table.isOwedBy(seller), { timeout: 9_000 }).toBe(false);
+};
 
 /** What the chain says of a leg's payment. */
 async function stateOf({ wallet: from, nonce, sinceBlock }: Leg) {
