@@ -111,7 +111,7 @@ function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string
   }
 }
 
-/** Most answers to one question that are tried. It is then asked once more, and any answer ends the command. */
+/** Number of times that a question is asked until the command ends for want of a valid answer. */
 const MAX_TRIES = 5;
 
 const isGiven = (answers: Answers, option: keyof Answers): boolean => {
@@ -130,16 +130,17 @@ async function askMissing(givenAnswers: Answers): Promise<Answers> {
   const terminal = await openDialogue();
   try {
     for (const question of QUESTIONS.filter((one) => mustAsk(one, givenAnswers))) {
-      for (let triesLeft = MAX_TRIES; ; triesLeft--) {
-        const { text, default: defaultAnswer, options } = question;
+      const { text, default: defaultAnswer, options } = question;
+      const notAnswered = new ConfigError([`${options.map(optionFlag).join(", ")}: not answered`]);
+      for (let tries = 1; ; tries++) {
         const line = await terminal.ask(`${text}${defaultAnswer ? ` [${defaultAnswer}]` : ""}: `);
-        if (line === null || triesLeft === 0)
-          throw new ConfigError([`${options.map(optionFlag).join(", ")}: not answered`]);
+        if (line === null) throw notAnswered;
         const answer = question.read(line || (defaultAnswer ?? ""));
         Object.assign(answers, answer);
         const problems = problemsOf(answers).filter(({ option }) => options.includes(option));
         if (problems.length === 0 && Object.keys(answer).length > 0) break;
         say(problems.length > 0 ? problems.map(({ says }) => `  ${says}`) : "  answer yes or no");
+        if (tries === MAX_TRIES) throw notAnswered;
       }
     }
   } finally {
