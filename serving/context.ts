@@ -74,14 +74,15 @@ const SERVING_LIMITS: ServingLimits = {
 };
 
 /**
- * Everything that serving may use. It has no private store, no database of observations (lake), and no key but the
- * one that signs answers.
+ * Everything that serving may use. It has no database of observations (lake). Without `sales`, it has no private store,
+ * no wallet, and no key but `answers`.
  */
 export interface ServingDeps {
   /** The public store. */
   store: Pick<Store, "get" | "getRange" | "head">;
   follower: Follower;
   log: Pick<Log, "append" | "read" | "partitions">;
+  /** Signs answers. */
   answers: Signer;
   validateUrl: Egress["validate"];
   /** Returns the current keys document. */

@@ -10,7 +10,7 @@ const HEADERS = { "cache-control": "no-store", "x-content-type-options": "nosnif
 const respondText = (status: number, text: string): Response =>
   new FastResponse(`${text}\n`, { status, headers: { "content-type": "text/plain; charset=utf-8", ...HEADERS } });
 
-/** Returns the number after which the page begins; null for the newest page; undefined when `after` is not a number. */
+/** Returns the number of the checkpoint after which the page begins; null: the newest page; undefined: no number. */
 function parseAfter(url: URL): number | null | undefined {
   const text = url.searchParams.get("after");
   if (text === null) return null;

@@ -44,7 +44,7 @@ const readyz: Operation = {
   },
 };
 
-/** All operations, in the order of the interface. */
+/** All operations, in the order in which the descriptions of the API list them. */
 export const OPERATIONS: readonly Operation[] = [
   check,
   ...TRUST,

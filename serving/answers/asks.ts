@@ -70,8 +70,8 @@ export interface AskDeps {
 }
 
 /**
- * Queues urls for a free probe, each by a record of the log. No client is refused because it asks often: the probes
- * of urls beyond its share are made later, from the time in the record's field `not_before`.
+ * Queues urls for a free probe, each by a record of the log. No client is refused because it asks often: urls beyond
+ * the client's share (`asks_per_hour`) are probed later, from the time in the record's field `not_before`.
  */
 export class Asks {
   readonly #clients: Limiter;
@@ -111,7 +111,7 @@ export class Asks {
     const underway = this.#underway.get(cap);
     if (underway && underway.notBeforeMs <= notBeforeMs) {
       const reply = await underway.reply;
-      // What was refused to another client may be taken from this one.
+      // An ask that was refused from another client may be accepted from this one.
       if (reply.queued || underway.client === client) return reply;
     }
     const own = { client, notBeforeMs, reply: this.#append(ask, cap, { now, notBeforeMs, client }) };
@@ -150,8 +150,8 @@ export class Asks {
   /** Delay of a client's next ask because the client, or all clients together, asked often, real ms. */
   #delayFor = (client: string): number => this.#clientDelayFor(client) || Math.round(this.#total.msUntil("all", 1));
 
-  async #append(ask: Ask, cap: string, turn: AskTime): Promise<AskReply> {
-    const { now, notBeforeMs, client, proof } = turn;
+  async #append(ask: Ask, cap: string, askTime: AskTime): Promise<AskReply> {
+    const { now, notBeforeMs, client, proof } = askTime;
     const t = now.getTime();
     const queue = this.#queue;
     const wait = queue.waitFor(ask.normalised, notBeforeMs, t);
@@ -166,7 +166,7 @@ export class Asks {
     };
     charge(1);
     try {
-      await this.deps.log.append([this.#record(ask, cap, turn)]);
+      await this.deps.log.append([this.#record(ask, cap, askTime)]);
     } catch (error) {
       charge(-1);
       return { queued: false, next: this.#whyNotQueued(ask, error) };
@@ -197,17 +197,17 @@ export class Asks {
   /**
    * Builds the record of an ask. The record's slot (the key by which copies are dropped) consists of host and UTC
    * hour, so a url that is asked for twice in an hour gives one record. Urls of one host share the slot; the attempt
-   * number, 31 bits of a hash over the url, tells them apart. The hash also covers `not_before`, so that an ask that
-   * moves a url forward is not dropped as a copy of the earlier one. The slot of a re-test has the UTC day, so two
-   * replicas that receive it at the same time make one record.
+   * number, 31 bits of a hash over the url, tells them apart. Except for a re-test, the hash also covers `not_before`,
+   * so that an ask that moves a url forward is not dropped as a copy of the earlier one. The slot of a re-test has the
+   * UTC day instead of the hour, so two replicas that receive it at the same time make one record.
    */
   #record({ url, normalised, method, knownEndpoint }: Ask, cap: string, { now, notBeforeMs, proof }: AskTime) {
     const { host } = new URL(normalised);
     const slot = proof ? `${dayOf(now)}/retest` : rfc3339(now).slice(0, 13);
     const notBeforeField = notBeforeMs > now.getTime() ? { not_before: rfc3339(new Date(notBeforeMs)) } : {};
     const tool = knownEndpoint?.tool ?? null;
-    const turnWords = proof ? [] : Object.values(notBeforeField);
-    const hashedText = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...turnWords].join(" ");
+    const hashedTimes = proof ? [] : Object.values(notBeforeField);
+    const hashedText = [method ?? "", normalised, ...(tool === null ? [] : [tool]), ...hashedTimes].join(" ");
     const attempt = sha256(hashedText).readUInt32BE(0) >>> 1;
     return sealEnvelope(
       envelopeOf({

@@ -43,6 +43,7 @@ export class Demand {
   #seq = 0;
   #day = "";
   readonly #pairs = new Set<string>();
+  /** Number of endpoints that each client was counted for today. */
   readonly #clients = new Map<string, number>();
   /** Number of clients since the last record, by capability id. */
   #counts = new Map<string, number>();
@@ -68,8 +69,8 @@ export class Demand {
   }
 
   /**
-   * Appends the counts since the last record, the most requested endpoints first. Counts that the log refuses are added
-   * again.
+   * Appends the counts since the last record, the most requested endpoints first. Counts that the log refuses are kept
+   * for the next record of the same day.
    */
   flush(): Promise<void> {
     const { counts, day } = { counts: this.#counts, day: this.#day };

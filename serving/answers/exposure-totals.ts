@@ -8,7 +8,7 @@ import {
   type Standing,
 } from "../schemas/exposure.ts";
 
-/** Returns the part of the sums to which a line's spend is added. An F counts as failing. */
+/** Returns which part of {@link ExposureSum}'s spend a line's spend is added to. An F counts as failing. */
 function partOf({ standing, band }: ExposureLine): "failing" | "unmeasured" | "lettered" {
   if (standing === "took_the_money" || standing === "listing_mismatch") return "failing";
   if (standing === "lettered") return band === "F" ? "failing" : "lettered";
@@ -31,11 +31,12 @@ class ExposureSum {
   readonly #calls = { all: 0, unmeasured: 0 };
   readonly #standings = Object.fromEntries(STANDINGS.map((name) => [name, 0])) as Record<Standing, number>;
   readonly #origins = new Set<string>();
+  /** Number of lines with each of these two flags, and the spend of the lines with either. */
   readonly #related = { payee_took_the_money: 0, domain_took_the_money: 0, spend: 0n };
-  lines = 0;
+  lineCount = 0;
 
   add(line: ExposureLine): void {
-    this.lines++;
+    this.lineCount++;
     this.#standings[line.standing]++;
     if (line.url !== undefined) this.#origins.add(new URL(line.url).origin);
     const spend = isInDollars(line) && line.monthly_spend !== null ? parseSum(line.monthly_spend) : 0n;
@@ -55,7 +56,7 @@ class ExposureSum {
     return this.#spend.failing + this.#spend.unmeasured + this.#spend.lettered;
   }
 
-  get origins(): number {
+  get originCount(): number {
     return this.#origins.size;
   }
 
@@ -92,17 +93,17 @@ export function totalsOf(lines: readonly ExposureLine[]): Pick<ExposureFacts, "p
     all.add(line);
     if (line.asset !== null && line.unit !== "USD") otherAssets.set(line.asset, (otherAssets.get(line.asset) ?? 0) + 1);
   }
-  const sums = [...byAddress.values()].sort(compareBySpend);
+  const payees = [...byAddress.values()].sort(compareBySpend);
   return {
-    payees: sums.map(
+    payees: payees.map(
       ({ address, sum }): ExposurePayee => ({
-        ...{ address, dependencies: sum.lines, origins: sum.origins },
+        ...{ address, dependencies: sum.lineCount, origins: sum.originCount },
         ...sum.facts,
       }),
     ),
     totals: {
       dependencies: lines.length,
-      payees: sums.filter(({ address }) => address !== null).length,
+      payees: payees.filter(({ address }) => address !== null).length,
       unit: "USD",
       ...all.facts,
       without_spend: lines.filter((line) => line.monthly_spend === null).length,
@@ -121,6 +122,6 @@ function compareBySpend(
   b: { address: string | null; sum: ExposureSum },
 ): number {
   if (a.sum.total !== b.sum.total) return a.sum.total > b.sum.total ? -1 : 1;
-  if (a.sum.lines !== b.sum.lines) return b.sum.lines - a.sum.lines;
+  if (a.sum.lineCount !== b.sum.lineCount) return b.sum.lineCount - a.sum.lineCount;
   return (a.address ?? "~") < (b.address ?? "~") ? -1 : 1;
 }

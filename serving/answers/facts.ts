@@ -33,9 +33,12 @@ interface Grade {
   /** Absent when the card does not state it. */
   sampleCount?: number;
   computedAt: string | null;
+  /** Number of records behind the card that were withdrawn since. */
   withdrawnSince: number;
+  /** Number of observations newer than the card. */
   observationsSince: number;
   flags: string[];
+  /** The signed card as RFC 8785 text. */
   scorecard: string | null;
 }
 
@@ -221,7 +224,8 @@ export function unknownFacts(view: View, query: CheckQuery, { url, queued, next 
     why: withWarnings(null, related, flags.length > 0 ? NOT_ITSELF_IN_RECORD : NOT_IN_RECORD),
     asked: query.url,
     matched: "none" satisfies Matched,
-    // No id tells the method of this answer, so that it would stand in for one about the other method.
+    // There is no capability id, which would tell the method: without this member, the signed answer could be shown
+    // as an answer about the other method.
     ...(query.method === undefined ? {} : { method: query.method }),
     defects: [],
     ...(flags.length > 0 ? { flags: orderFlags(flags) } : {}),
@@ -243,9 +247,9 @@ function payTosOf({ pay_to }: CheckQuery, row: VolatileRow | undefined): string[
   return [...new Map(all.map((address) => [addressKey(address), address])).values()];
 }
 
-/** Puts the warnings against paying before the sentence of an answer. */
-function withWarnings(payTo: string | null, { says }: RelatedVerdict, why: string): string {
+/** Puts the warnings against paying before the sentence of an answer. @param payToWarning `says` of a PayToVerdict */
+function withWarnings(payToWarning: string | null, { says }: RelatedVerdict, why: string): string {
   const text = says.join("; ");
-  const related = text === "" ? null : payTo === null ? `Do not pay yet: ${text}.` : `Besides, ${text}.`;
-  return [payTo, related, why].filter((one) => one !== null).join(" ");
+  const related = text === "" ? null : payToWarning === null ? `Do not pay yet: ${text}.` : `Besides, ${text}.`;
+  return [payToWarning, related, why].filter((one) => one !== null).join(" ");
 }

@@ -117,17 +117,17 @@ export async function failuresOf(view: View, cap: string, paid: PaidRows, reques
     next: next && cursorOf(next),
   });
   for (const [day, files] of groupByDay(view.evidence.filesOf(bucketOf(cap)))) {
-    const read = await reads.readEndpoint(files, cap);
-    if (!read) {
+    const parts = await reads.readEndpoint(files, cap);
+    if (!parts) {
       if (lastReadDay !== null) return page({ ms: dayStart(lastReadDay).getTime(), id: "" });
       throw new Problem("unavailable", "older evidence is being read", { headers: { "retry-after": "1" } });
     }
-    for (const fact of read.flatMap(({ part }) => part.facts)) {
+    for (const fact of parts.flatMap(({ part }) => part.facts)) {
       laterFacts.set(fact.callId, [...(laterFacts.get(fact.callId) ?? []), fact]);
     }
     if (dayStart(day).getTime() >= start.ms) continue;
     lastReadDay = day;
-    const calls = read
+    const calls = parts
       .flatMap(({ part, key }) => part.rows.map((row) => ({ row, key, facts: laterFacts.get(row.obs_id) ?? [] })))
       .map(({ row, key, facts }) => ({ row: applyFacts(row, facts), files: [key, ...facts.map(({ file }) => file)] }))
       .filter(({ row }) => row.fault === null && !hasNotFailed(row) && isBehind(positionOf(row), start))
@@ -184,9 +184,9 @@ function receivedWords(name: string, says = ""): string {
   return says === "" || says.startsWith("scored") ? `another answer${says && ` (${says})`}` : says;
 }
 
-/** Longest text, in characters, about what was expected or received. */
-const MAX_WORDS = 300;
-const shorten = (text: string): string => (text.length > MAX_WORDS ? `${text.slice(0, MAX_WORDS - 1)}…` : text);
+/** Longest text, in characters, about what was expected, what was received or what happened. */
+const MAX_CHARS = 300;
+const shorten = (text: string): string => (text.length > MAX_CHARS ? `${text.slice(0, MAX_CHARS - 1)}…` : text);
 const joinWords = (texts: readonly string[]): string => shorten([...new Set(texts)].join("; "));
 
 /** Describes what happened to the money and the answer. */
@@ -206,7 +206,7 @@ function toFailedCall(row: PaidRow, keys: readonly string[], baseUrl: string): F
   const { settlement, quote, status = null } = row;
   const failed = failedChecks(row);
   const receivedTexts = failed.map(({ received }) => received);
-  const isStatusListed = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
+  const isStatusOmitted = status === null || failed.some(({ name }) => name === "status") || row.kind === 2;
   return {
     id: row.obs_id,
     at: row.t,
@@ -214,7 +214,7 @@ function toFailedCall(row: PaidRow, keys: readonly string[], baseUrl: string): F
     says: shorten(outcomeWords(row, failed)),
     failed: failed.map(({ name }) => name),
     expected: joinWords(failed.map(({ name }) => expectationOf(name))),
-    came: joinWords(isStatusListed ? receivedTexts : [`status ${status}`, ...receivedTexts]),
+    came: joinWords(isStatusOmitted ? receivedTexts : [`status ${status}`, ...receivedTexts]),
     ...{ status, latency_ms: row.latency_ms, price: row.price === null ? null : row.price.toFixed(6) },
     network: settlement?.network ?? quote?.network ?? row.network ?? null,
     asset: settlement?.asset ?? quote?.asset ?? row.asset ?? null,

@@ -22,8 +22,8 @@ const joinAddresses = (addresses: readonly string[]): string => {
 
 /**
  * Compares an address with those of the endpoint. When the record has no address of the endpoint, there is no
- * warning. A listing may name fewer networks than the 402, so a listing contradicts the address only if it names an
- * address of the same form, and the newest 402 does not name the given one.
+ * warning. A listing may name fewer networks than the 402, so it contradicts the given address only if it names
+ * addresses of the same form, but neither the given one nor, in that form, one of the newest 402.
  */
 export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayToVerdict {
   const [newestPayTos, earlierPayTos, listedPayTos] = [

@@ -10,7 +10,7 @@ export interface Question {
   order: Order | null;
   /** Highest price, in dollars. */
   maxPrice: string | null;
-  /** Name of a network, as the client wrote it. */
+  /** Name of a blockchain network, in lower case with hyphens (`base-sepolia`). */
   network: string | null;
 }
 
@@ -92,7 +92,10 @@ export function readQuestion(q: string): Question {
   return { words, order, maxPrice, network };
 }
 
-/** Returns the amount in dollars that a phrase names; null for a bare number, which could mean anything. */
+/**
+ * Returns the highest price that a match of {@link MAX_PRICE} allows, in dollars; null for a bare number, which could
+ * mean anything, and where no price is low enough.
+ */
 function priceOf([, words, sign, dollar, number, unit]: RegExpExecArray): string | null {
   if (!dollar && !unit) return null;
   const isHalf = /^half/i.test(number!);

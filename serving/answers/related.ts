@@ -28,7 +28,10 @@ export interface RelatedVerdict {
   says: string[];
 }
 
-/** Largest number of endpoints, and of addresses, that one sentence names. */
+/**
+ * Most endpoints that one sentence names, and most payees for which {@link relatedVerdict} makes a sentence each; the
+ * others are only counted.
+ */
 const MAX_NAMED = 2;
 
 const joinSome = (names: readonly string[]): string => {

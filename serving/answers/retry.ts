@@ -13,8 +13,8 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Returns the newest measurement of how the endpoint treats a repeated payment, as a verdict and in words. It is
- * never part of a grade.
+ * Returns the newest measurement of how the endpoint treats a repeated payment, as a verdict and in words, and when it
+ * was made (`at`, unix ms). It is never part of a grade.
  * @param row the endpoint's volatile row (the facts that change faster than a card); undefined when it has none
  */
 export function retryOf(

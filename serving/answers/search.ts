@@ -43,8 +43,9 @@ interface Ranking {
 }
 
 /**
- * Rankings by the map of entries that was sorted, with the letters that were not shown then. A view in which only other
- * volatile rows (the facts that change faster than cards) are new has the same, so nothing is sorted again.
+ * Rankings by the map of entries that was sorted, each with the endpoints whose letter was not shown then. A new view
+ * that differs from the old one only in other volatile rows (the facts that change faster than cards) has the same map
+ * and the same such endpoints, so nothing is sorted again.
  */
 const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtful"]; ranking: Promise<Ranking> }>();
 
@@ -123,6 +124,7 @@ interface Fits {
   /** Fits below this one lack words of little weight only (see {@link NEAR_SHARE}). */
   nearLimit: number;
 }
+/** Value in {@link Fits.byRow} of a row that holds no word of the query, or lacks words in a combination left out. */
 const NO_FIT = 255;
 
 function fitsOf({ words, weights, rows, held, scores }: TextMatches, size: number): Fits {
@@ -244,10 +246,14 @@ export interface SearchContext {
  * query's words.
  */
 interface SearchFilter {
+  /** Class of the endpoints; undefined: any. */
   kind: string | undefined;
   bands: ReadonlySet<Band>;
+  /** Highest price, micro-dollars. */
   maxPrice: bigint | null;
+  /** Name or CAIP-2 id of the network that was asked for. */
   network: string | null;
+  /** CAIP-2 ids of the networks that `network` means. */
   networks: ReadonlySet<string> | null;
   order: Order;
 }
@@ -277,7 +283,7 @@ const acceptsNetwork = (row: VolatileRow | undefined, networks: SearchFilter["ne
   networks === null || row?.networks.some((id) => networks.has(id)) === true;
 
 /** Reports whether an endpoint matches the filter, judged without unpacking its card. */
-function isFitting(view: View, { entry }: Hit, filter: SearchFilter): boolean {
+function passesFilter(view: View, { entry }: Hit, filter: SearchFilter): boolean {
   const row = view.row(entry.cap);
   if (filter.kind !== undefined && entry.listing.class !== filter.kind) return false;
   if (!isAffordable(row, filter.maxPrice) || !acceptsNetwork(row, filter.networks)) return false;
@@ -300,8 +306,8 @@ async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): 
   let lookedCount = 0;
   for (const hit of hits) {
     if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
-    // Endpoints with fewer of the words stay behind those with more.
-    if (isFitting(view, hit, filter)) keyed.push({ hit, group: groupOf(view, hit), key: keyOf(hit) });
+    // The group keeps endpoints that lack words behind those that hold all, and those with an F last.
+    if (passesFilter(view, hit, filter)) keyed.push({ hit, group: groupOf(view, hit), key: keyOf(hit) });
   }
   const compareKeyed = (a: (typeof keyed)[number], b: (typeof keyed)[number]): number =>
     a.group - b.group || (a.key === b.key ? 0 : a.key - b.key);
@@ -320,7 +326,7 @@ export async function capsFor(view: View, q: string): Promise<ReadonlySet<string
   let lookedCount = 0;
   for (const hit of (await findEndpoints(view, question)).hits) {
     if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
-    if (isFitting(view, hit, filter)) caps.add(hit.entry.cap);
+    if (passesFilter(view, hit, filter)) caps.add(hit.entry.cap);
   }
   return caps;
 }
@@ -343,7 +349,7 @@ export async function searchIn(view: View, query: SearchQuery, context: SearchCo
   let unpackedCount = 0;
   for (const hit of await sortHits(view, hits, filter)) {
     if (++lookedCount % ENTRIES_PER_TURN === 0) await turn();
-    if (!isFitting(view, hit, filter)) continue;
+    if (!passesFilter(view, hit, filter)) continue;
     if (++unpackedCount % CARDS_PER_TURN === 0) await turn();
     hasMore = results.length === query.limit;
     if (hasMore) break;

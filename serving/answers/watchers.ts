@@ -307,8 +307,8 @@ type WatchedEndpoint = BodyOf<"watcher.created">["watched"][number];
 
 /**
  * Finds the endpoints to watch. The url of an MCP server means all of its listed tools. A url that is not in the record
- * is watched under the ids that it would have with GET and with POST, and a tool in its fragment under its own, so that
- * its first card causes a notice.
+ * is watched under the ids that an endpoint there would have with GET, with POST and, if the url's fragment names a
+ * tool, as that tool, so that the endpoint's first card causes a notice.
  * @throws Problem bad_request with a pointer for each item that can never have a card
  */
 function resolveAllWatched(view: View, watch: readonly string[], validateUrl: Egress["validate"]): WatchedEndpoint[] {

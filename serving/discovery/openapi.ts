@@ -66,8 +66,8 @@ const COMPONENT_PREFIX = "#/components/schemas/";
 const PROBLEM_TYPE = "application/problem+json";
 
 /**
- * Options of the conversion to JSON Schema, for values before parsing. A member that may hold anything has no schema
- * keywords, and an object that admits further members says `true`: client generators cannot handle an empty schema.
+ * Options of the conversion to JSON Schema, for values before parsing. Client generators cannot handle an empty schema
+ * as `additionalProperties`: it is left out of objects with properties, and replaced by `true` in others.
  */
 const SCHEMA_OPTIONS = {
   io: "input",
@@ -292,7 +292,7 @@ function operationOf(operation: DescribedOperation, components: Components, serv
     ...(body
       ? {
           requestBody: {
-            // An operation that takes an object without members takes no body, too.
+            // An operation whose body may be an object without members also accepts a request without a body.
             required: !body.safeParse({}).success,
             content: { "application/json": { schema: components.ref(body, `${capitalize(id)}Body`) } },
           },

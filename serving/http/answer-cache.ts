@@ -20,7 +20,7 @@ export interface CacheBounds {
 export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
 
 /**
- * Caches answers by normalised query, with bounds on their age, number and size; the oldest is evicted first. All
+ * Caches answers by query, with bounds on their age, number and size; the oldest is evicted first. All
  * answers have the same lifetime, so the order of insertion is the order of expiry. Each insertion also evicts
  * expired answers, since clients ask for ever new urls and would otherwise keep the cache full.
  */

@@ -65,6 +65,7 @@ export class Overload {
     this.#acceptWaitMs = waitMs;
   }
 
+  /** Whether this process is overloaded. */
   get isBehind(): boolean {
     return this.#isLate || this.#isFull || this.#isQueued;
   }

@@ -4,7 +4,7 @@ import type { Limits } from "../../infra/config.ts";
 import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 
-/** Number of measurements within `slow_after_s`. */
+/** Least number of measurements within `slow_after_s`. */
 const MEASUREMENTS = 10;
 /** Longest pause between two measurements, ms. */
 const MAX_PAUSE_MS = 1_000;

@@ -125,6 +125,7 @@ function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
 /**
  * Removes members that are null from the arguments and from objects in their lists, since callers send null for what
  * they leave out. Null in deeper objects is kept: there it may be a value of the caller's own input.
+ * @param lists whether objects in lists are examined
  */
 function withoutNulls(input: unknown, lists = true): unknown {
   if (typeof input !== "object" || input === null || Array.isArray(input)) return input;

@@ -12,7 +12,9 @@ export interface Call {
   /** Path as sent, percent-encoded. */
   path: string;
   query: URLSearchParams;
+  /** Values of the path's `:name` segments, by name. */
   params: Record<string, string>;
+  /** Key of the client, by which limits count its requests. */
   client: string;
   /** RateLimit headers of this answer. */
   limitHeaders: Record<string, string>;
@@ -28,7 +30,7 @@ export interface Call {
 /** Price of an operation. For a dynamic price `amount` is the lowest; the 402 of a request names the exact price. */
 export interface Price {
   mode: "fixed" | "dynamic";
-  /** Money, in USDC. */
+  /** USDC, such as `0.020000`. */
   amount: string;
   /** Payment terms as in the 402. */
   accepts: (service: Service) => readonly object[];
@@ -63,6 +65,7 @@ export interface Operation {
   params?: z.ZodType;
   /** Schema of an answer; for NDJSON, of one line. */
   answer?: z.ZodType;
+  /** Media type of a good answer. */
   type: string;
   /** Status of a good answer (default 200). */
   status?: 200 | 201 | 202;

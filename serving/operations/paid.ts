@@ -15,7 +15,7 @@ import type { Work } from "../work/work.ts";
 import type { Call, Operation } from "./operation.ts";
 import { sellingOf } from "./via.ts";
 
-/** The operations that this service sells as its own work, in the order of the interface. */
+/** The work of the operations of our own that this service sells. */
 export const WORKS: readonly Work[] = [docsExtract, companiesLookup, webEvidence, researchBrief];
 
 /** Price of each of our own operations, micro-units (interface, Limits). */
@@ -131,5 +131,5 @@ async function sellWork(call: Call, work: Work, description: CallDescription): P
   });
 }
 
-/** Our own paid operations, in the order of the interface. */
+/** Our own paid operations, in the order of {@link WORKS}. */
 export const PAID: readonly Operation[] = WORKS.map(paidOperation);

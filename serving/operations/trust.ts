@@ -363,6 +363,7 @@ const proof: Operation = {
     const { entry, headline } = headlineIn(follower.view, id);
     const { evidence } = follower.view;
     const snapshot = snapshotOf(call);
+    // The newest headline card that was computed by the end of the newest day with published evidence.
     const newestClosedDay = evidence.newestDay ?? "";
     const gradedLeaf = entry.letters.findLast(({ at }) => dayOf(new Date(at)) <= newestClosedDay)?.leaf;
     const bundleAt = async (index: number, leaf?: string) =>

@@ -123,9 +123,9 @@ function hrefOf(marketQuery: Partial<MarketQuery>): string {
   return query.size ? `/?${query}` : "/";
 }
 
-const chip = (marketQuery: MarketQuery, band: Band, n: number): unknown => {
+const chip = (marketQuery: MarketQuery, band: Band, count: number): unknown => {
   const current = marketQuery.letter === band;
-  return html`<li><a href="${hrefOf({ ...marketQuery, page: 1, letter: current ? null : band })}"${current ? raw(' aria-current="true"') : ""}>${grade(band)} <span>${n}</span></a></li>`;
+  return html`<li><a href="${hrefOf({ ...marketQuery, page: 1, letter: current ? null : band })}"${current ? raw(' aria-current="true"') : ""}>${grade(band)} <span>${count}</span></a></li>`;
 };
 
 const option = (value: string, words: string, chosen: boolean): unknown =>
@@ -181,15 +181,15 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 
 /** Renders the market's page: the form and one page of the matching endpoints. */
 export async function homePage(view: View, marketQuery: MarketQuery, simulated: boolean): Promise<string> {
-  const letters = lettersOf(view);
-  const listedCount = [...letters.values()].reduce((sum, n) => sum + n, 0);
+  const countsByLetter = lettersOf(view);
+  const listedCount = [...countsByLetter.values()].reduce((sum, n) => sum + n, 0);
   const marketPage = await findIn(view, marketQuery);
   const isFiltered = marketQuery.q !== "" || marketQuery.letter !== null || marketQuery.kind !== null;
   const body = html`<h1>What happened when paid endpoints were paid</h1>
-<p class="lead">${listedCount} endpoints are listed, ${listedCount - letters.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
+<p class="lead">${listedCount} endpoints are listed, ${listedCount - countsByLetter.get("UNRATED")!} of them hold a letter. A letter needs paid calls in 30
 different spells of six hours; until then an endpoint is unrated, which means unknown, not bad. <a href="/leaderboard">The best of each class</a>.</p>
 ${checkBox("")}${simulatedNote(simulated)}
-<ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(marketQuery, band, letters.get(band)!))}</ul>
+<ul class="chips" aria-label="Endpoints by letter">${ALL_BANDS.map((band) => chip(marketQuery, band, countsByLetter.get(band)!))}</ul>
 ${form(view, marketQuery)}
 ${isFiltered ? html`<p role="status">${marketPage.total} of ${listedCount} endpoints match. <a href="/">Show all</a></p>` : ""}
 ${marketPage.entries.length > 0 ? table(view, marketPage, marketQuery) : html`<p>Nothing is listed ${isFiltered ? "that matches" : marketQuery.page > 1 ? "on this page" : "yet"}.</p>`}

@@ -43,6 +43,7 @@ interface Row {
   entry: ListedEntry;
   card: CardEntry | null;
   band: Band;
+  /** Position of `band` in {@link ALL_BANDS}. */
   rank: number;
   host: string;
   /** Address and description in lower case; made at the first search. */
@@ -51,9 +52,11 @@ interface Row {
 
 interface Market {
   rows: readonly Row[];
-  letters: ReadonlyMap<Band, number>;
+  /** Number of endpoints with each letter. */
+  countsByLetter: ReadonlyMap<Band, number>;
   /** Number of endpoints of each class, the largest first. */
-  classes: ReadonlyMap<string, number>;
+  countsByClass: ReadonlyMap<string, number>;
+  /** `rows` in the orders that were asked for so far. */
   sorted: Map<Sort, readonly Row[]>;
 }
 
@@ -73,19 +76,19 @@ function marketOf(view: View): Market {
   const cached = markets.get(view.entries);
   if (cached) return cached;
   const rows: Row[] = [];
-  const letters = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
-  const classes = new Map<string, number>();
+  const countsByLetter = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
+  const countsByClass = new Map<string, number>();
   for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
     const card = headlineOf(entry);
     const band = card?.band ?? "UNRATED";
-    letters.set(band, letters.get(band)! + 1);
+    countsByLetter.set(band, countsByLetter.get(band)! + 1);
     const { class: kind, url } = entry.listing;
-    classes.set(kind, (classes.get(kind) ?? 0) + 1);
+    countsByClass.set(kind, (countsByClass.get(kind) ?? 0) + 1);
     rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), searchText: null });
   }
-  const byCount = [...classes].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
-  const market = { rows, letters, classes: new Map(byCount), sorted: new Map() };
+  const largestFirst = [...countsByClass].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
+  const market = { rows, countsByLetter, countsByClass: new Map(largestFirst), sorted: new Map() };
   markets.set(view.entries, market);
   return market;
 }
@@ -93,6 +96,7 @@ function marketOf(view: View): Market {
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const byUrl = (a: Row, b: Row): number => byText(a.entry.listing.url, b.entry.listing.url);
 const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
+/** Returns the position of a row's letter when the worst comes first; UNRATED comes last in this order too. */
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
 /** Returns the number of paid calls that an endpoint still needs for a letter. Endpoints that need none sort last. */
@@ -119,10 +123,10 @@ function containsText(row: Row, q: string): boolean {
 }
 
 /** Returns the number of listed endpoints with each letter. */
-export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).letters;
+export const lettersOf = (view: View): ReadonlyMap<Band, number> => marketOf(view).countsByLetter;
 
 /** Returns the number of listed endpoints of each class, the largest class first. */
-export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(view).classes;
+export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(view).countsByClass;
 
 /**
  * Returns for each class, in the order of {@link classesOf}, the best endpoints with a letter, at most `limit`, and the
@@ -131,7 +135,7 @@ export const classesOf = (view: View): ReadonlyMap<string, number> => marketOf(v
 export function leadersOf(view: View, limit: number): Map<string, { leaders: ListedEntry[]; lettered: number }> {
   const market = marketOf(view);
   const found = new Map<string, { leaders: ListedEntry[]; lettered: number }>();
-  for (const kind of market.classes.keys()) found.set(kind, { leaders: [], lettered: 0 });
+  for (const kind of market.countsByClass.keys()) found.set(kind, { leaders: [], lettered: 0 });
   for (const { entry, band } of sortedBy(market, "best")) {
     if (band === "UNRATED") break;
     const ofClass = found.get(entry.listing.class)!;

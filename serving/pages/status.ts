@@ -41,8 +41,11 @@ const HOUR_MS = 60 * MINUTE_MS;
 /** One part of the service: the age of its newest work, and the age from which it counts as behind. */
 interface ServicePart {
   name: string;
+  /** What its newest work is. */
   says: string;
+  /** Age of that work; null: none is known. */
   ageMs: number | null;
+  /** Time of its newest work, unix ms; null as `ageMs`. */
   newestAt: number | null;
   maxAgeMs: number;
 }

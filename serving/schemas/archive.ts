@@ -23,7 +23,9 @@ export const ArchiveParams = z.object({
 /** Interface, "Archive list response": these members and no other. */
 export const ArchiveList = z.strictObject({
   schema: z.literal("svc.archive.list.v1"),
+  /** By subject, the time before a row may move to the archive (ISO 8601 duration). */
   kept_in_the_database_for: z.record(z.string(), z.string()),
+  /** Kinds of records that never move from the database to the archive. */
   never_moved: z.array(z.string()),
   manifests: z.array(ArchiveManifest),
   next: z.string().nullable(),

@@ -58,11 +58,14 @@ export const Observed = z.strictObject({
 });
 export type Observed = z.infer<typeof Observed>;
 
-/** What the record holds about an address that is paid. */
+/** What the record holds about an address that is paid: the listed endpoints whose 402s name it. */
 export const Payee = z.strictObject({
   address: z.string(),
+  /** Origins of these endpoints, ascending; at most the first 100. */
   origins: z.array(z.string()),
+  /** Number of these endpoints. */
   listed: z.int().min(0),
+  /** Number of those with a letter. */
   graded: z.int().min(0),
   bestBand: z.string().nullable(),
   withDefects: z.int().min(0),
@@ -78,6 +81,7 @@ export const Buy = z.strictObject({
   total: Money,
   asset: z.literal("USDC"),
   guarantee: z.string(),
+  /** Request header, name and value, with which the buyer publishes the call in the record. */
   publish: z.string(),
   tool: z.string().optional().describe("The tool of an MCP server that is called: the body is its arguments."),
   variables: z
@@ -94,7 +98,9 @@ export const CheckFacts = z.strictObject({
   tier: Tier.nullable(),
   /** Weighted sum of the lower bounds of the components; null without a grade. */
   composite: z.number().nullable(),
+  /** The sentence that explains the grade, after any warnings against paying. */
   why: z.string(),
+  /** The url or id of the query, as the client sent it. */
   asked: z.string(),
   /** How the url was found in the record. */
   matched: Matched,
@@ -108,14 +114,20 @@ export const CheckFacts = z.strictObject({
   components: Components.nullable().optional(),
   sampleCount: z.int().min(0).optional(),
   computedAt: z.string().nullable().optional(),
+  /** Number of observations newer than the card. */
   observationsSince: z.int().min(0).optional(),
+  /** Number of records behind the card that were withdrawn since. */
   withdrawnSince: z.int().min(0).optional(),
   flags: z.array(z.string()).optional(),
   observed: Observed.optional(),
+  /** Shell command that repeats our free probe; null when no command can. */
   reproduce: z.string().nullable().optional(),
+  /** The signed card as RFC 8785 text. */
   scorecard: z.string().nullable().optional(),
   corrections: z.array(Correction).optional(),
+  /** Whether the url waits for a free probe; absent where the check asks for none. */
   queued: z.boolean().optional(),
+  /** Sentences about the answer, and about what the client can do next. */
   next: z.string().optional(),
   payee: Payee.nullable().optional(),
   buy: Buy.optional(),

@@ -44,7 +44,7 @@ export const forbidsAll = (...names: string[]) => ({
 
 /**
  * Creates the schema of a query parameter that is a whole number, in digits, and given once.
- * @param max null: none; a number past 2^53 - 1 is taken as that one
+ * @param max null: no limit; a number above 2^53 - 1 is read as 2^53 - 1
  * @param defaultValue value when it is absent
  */
 export const wholeNumber = (min: number, max: number | null, defaultValue: number) => {
@@ -90,7 +90,9 @@ export const Correction = z.strictObject({
   fault: z.string(),
   says: z.string(),
   issuedAt: z.string(),
+  /** The withdrawn record; null: all earlier records of the endpoint. */
   recordId: z.string().nullable().optional(),
+  /** `computed_at` of the wrong grade; null if none is named. */
   gradeAt: z.string().nullable().optional(),
 });
 export type Correction = z.infer<typeof Correction>;

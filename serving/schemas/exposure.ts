@@ -75,8 +75,8 @@ export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
 );
 
 /**
- * What the record holds about a dependency; the first standing that applies is given. The last two mean that nothing is
- * known about the dependency, which is no failure.
+ * What the record holds about a dependency; the first standing that applies is given. The last two mean that no paid
+ * call of it is known, which is no failure.
  */
 export const STANDINGS = [
   "took_the_money",
@@ -110,7 +110,7 @@ const Spend = {
 };
 
 /**
- * Number and monthly spending of the lines whose payee or domain took money of other endpoints without delivering. They
+ * Number and monthly spending of the lines whose payee or domain took money at other endpoints without delivering. They
  * have any standing, since a standing is about the line's endpoint alone. Left out if there is no such line.
  */
 const Related = z.strictObject({

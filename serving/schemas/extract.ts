@@ -69,7 +69,7 @@ const Metadata = z.strictObject({
 const Heading = z.strictObject({
   level: z.int().min(1).max(6),
   text: z.string(),
-  /** Offset at which the heading begins in `text`, UTF-16 code units. */
+  /** Offset at which the heading begins in the document's text (`Extracted.text`), UTF-16 code units. */
   offset: z.int().min(0),
   page: z.int().nullable(),
 });

@@ -24,7 +24,7 @@ export const ListingQuestion = z.strictObject({
 });
 export type ListingQuestion = z.infer<typeof ListingQuestion>;
 
-/** An offer of the 402. Names that are known are normalised. */
+/** An offer of the 402. */
 const ShownOffer = z.strictObject({
   scheme: z.string(),
   /** CAIP-2 where the name is known, else as the seller wrote it. */

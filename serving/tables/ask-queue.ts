@@ -85,10 +85,12 @@ export interface ExpectedWait {
  * different ones.
  */
 export class AskQueue {
+  /** By capability id. */
   readonly #waiting = new Map<string, WaitingAsk>();
   readonly #asks: FairQueue<string>;
   readonly #retests: FairQueue<string>;
   readonly #domains = new Map<string, DomainQueue>();
+  /** Times of the newest probes and of the newest requests for a re-test, unix ms, by capability id. */
   readonly #lastProbes = new BoundedMap<string, number>(MAX_REMEMBERED);
   readonly #lastRetests = new BoundedMap<string, number>(MAX_REMEMBERED);
   #nextSequence = 0;

@@ -1,5 +1,5 @@
 /** A delta with at least one eighth of the base's number of keys is merged into a new base. */
-const MERGE_SHARE = 8;
+const MERGE_DIVISOR = 8;
 /** A delta with fewer keys than this is never merged. */
 const MERGE_MIN = 1024;
 
@@ -27,7 +27,7 @@ export class LayeredMap<V> {
     for (const key of changes.keys()) if (this.get(key) === undefined) added++;
     const delta = new Map([...this.delta, ...changes]);
     const size = this.size + added;
-    if (delta.size < Math.max(MERGE_MIN, this.base.size / MERGE_SHARE)) return new LayeredMap(this.base, delta, size);
+    if (delta.size < Math.max(MERGE_MIN, this.base.size / MERGE_DIVISOR)) return new LayeredMap(this.base, delta, size);
     return new LayeredMap(new Map([...this.base, ...delta]), new Map(), size);
   }
 

@@ -41,6 +41,7 @@ export interface PaidFact {
   callId: string;
   /** Position in the log. Facts are applied in this order. */
   position: number;
+  /** Member of {@link PaidRow} that the fact replaces, and its new value. */
   field: string;
   value: unknown;
   /** Key of the file that holds the fact. */

@@ -169,8 +169,8 @@ export class View {
   }
 
   /**
-   * Reports whether a row was made from this card. Rows of the previous version do not name their card; they are taken
-   * as made when they were named.
+   * Reports whether a row was made from this card. Rows that an older version of this software wrote do not name their
+   * card; they count as made from every card that the log had at `treeSize`.
    */
   #isMadeFrom({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
     if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
@@ -248,7 +248,7 @@ class EvidenceFiles {
     this.#newest.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
   }
 
-  /** The newest day with a file in any bucket, or null. A day whose files were replaced later is an older one. */
+  /** The newest day with a file in any bucket, or null. Replacing a file of an older day does not change it. */
   get newestDay(): string | null {
     return this.#newestDay;
   }

@@ -158,7 +158,7 @@ export class WordIndex {
     if (batch.length > 0) await this.#send(batch);
   }
 
-  /** Returns the listing of an endpoint, or null when the index already has it. */
+  /** Returns the change that gives an endpoint's row its current listing; null when the row has it already. */
   #changeOf(entry: Entry): RowChange | null {
     const listing = isListed(entry) ? entry.listing : null;
     let indexed = this.#rowsByCap.get(entry.cap);

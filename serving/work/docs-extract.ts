@@ -11,6 +11,7 @@ const MAX_BODY_BYTES = MAX_SENT_CHARS + 8_192;
 /** A document and its origin. */
 interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
   document: Uint8Array;
+  /** JSON pointer to the document in the request, for errors. */
   pointer: string;
 }
 

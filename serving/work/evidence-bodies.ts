@@ -79,7 +79,7 @@ export class EvidenceBodies {
     });
   }
 
-  /** Returns the bytes of a name whose days of storage are not over. */
+  /** Returns how many bytes are stored under a name, without bodies whose days of storage are over. */
   #bytesUnder(name: string): number {
     let bytes = 0;
     for (const [day, size] of this.#bytesOf.get(name) ?? []) if (day >= this.#firstDay()) bytes += size;

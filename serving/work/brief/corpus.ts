@@ -50,11 +50,11 @@ const MAX_PAGES = 6;
  * Returns the names of the pages that contain as many words of the question as a sentence needs to be relevant ({@link
  * minWordsOf}), those with the rarest words first.
  */
-function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<string>>): string[] {
+function pagesFor(question: string, termsByPage: ReadonlyMap<string, ReadonlySet<string>>): string[] {
   const soughtWords = soughtWordsOf(question);
   const minWords = minWordsOf(soughtWords.length);
-  const pages = [...words].map(([name, page]) => {
-    return { name, held: soughtWords.map(({ terms }) => terms.some((term) => page.has(term))) };
+  const pages = [...termsByPage].map(([name, pageTerms]) => {
+    return { name, held: soughtWords.map(({ terms }) => terms.some((term) => pageTerms.has(term))) };
   });
   const rarity = soughtWords.map((_, i) => {
     const pagesWithWord = pages.reduce((count, { held }) => count + (held[i] ? 1 : 0), 0);
@@ -76,7 +76,7 @@ function pagesFor(question: string, words: ReadonlyMap<string, ReadonlySet<strin
 export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
   const pages = new Map([...docs].filter(([, { type }]) => type === "html"));
   const pendingPages = new Map<string, Promise<Source>>();
-  let words: Map<string, ReadonlySet<string>> | null = null;
+  let termsByPage: Map<string, ReadonlySet<string>> | null = null;
   const readPage = async (name: string, { title, text: page }: Doc): Promise<Source> => {
     const bytes = Buffer.from(page);
     const url = `${baseUrl.replace(/\/$/, "")}/docs/${name}`;
@@ -94,12 +94,12 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
   return {
     says: "the documentation of this service",
     async sources(question) {
-      words ??= new Map(
+      termsByPage ??= new Map(
         [...pages].map(([name, { text }]) => [name, new Set(termsOf(text.replaceAll(/<[^>]*>/g, " ")))]),
       );
       const sources: Source[] = [];
       // Pages are extracted one after another, so that documents of clients wait for at most one of them.
-      for (const name of pagesFor(question, words)) {
+      for (const name of pagesFor(question, termsByPage)) {
         const source = pendingPages.get(name) ?? readPage(name, pages.get(name)!);
         pendingPages.set(name, source);
         source.catch(() => pendingPages.delete(name));

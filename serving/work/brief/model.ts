@@ -102,6 +102,7 @@ function draftOf({ claims, disagreements }: z.infer<typeof Reply>): Draft {
   const firstQuote = (i: number) => drafted[i]?.quotations[0] ?? { source: -1, text: "" };
   return {
     claims: drafted,
+    // verifyDraft determines `differsIn` itself.
     differences: disagreements.map(([a, b]) => ({ differsIn: "", sentences: [firstQuote(a), firstQuote(b)] as const })),
   };
 }

@@ -50,7 +50,9 @@ const ASKS_A_FIGURE =
   /\b(?:how (?:long|much|many|often|old|far|big|large|high|late|soon|fast)|when|what (?:year|date|time|price)|wie (?:lange|viele?|oft|alt|weit|groß|hoch|spät|schnell)|wieviele?|wann|bis wann)\b/iu;
 
 interface Candidate extends RankedSentence {
+  /** The terms of the sentence, each with its number of occurrences. */
   words: Map<string, number>;
+  /** Number of all occurrences in `words`. */
   length: number;
   score: number;
 }
@@ -70,11 +72,12 @@ function countSentenceWords(texts: readonly RankingText[]): Candidate[] {
 
 /**
  * A sentence is relevant only if the words of the question that it contains have at least this share of the weight of
- * all its words. The rarer a word is in the texts, the more it weighs.
+ * all words of the question. The rarer a word is in the texts, the more it weighs.
  */
 const MIN_WEIGHT_SHARE = 0.4;
 /**
- * Returns how many of a question's words a relevant sentence must contain: two fifths, and at least two if it has two.
+ * Returns how many of a question's words a relevant sentence must contain: two fifths, but at least two if there are
+ * two.
  */
 export const minWordsOf = (words: number): number => Math.max(Math.min(2, words), Math.ceil(0.4 * words));
 
@@ -119,6 +122,7 @@ type WordSet = ReadonlyMap<string, number>;
 
 const countShared = (a: WordSet, b: WordSet): number => [...a.keys()].filter((word) => b.has(word)).length;
 
+/** Returns the Jaccard similarity: the number of shared words by the number of all words, 0 to 1. */
 function similarity(a: WordSet, b: WordSet): number {
   const sharedCount = countShared(a, b);
   return sharedCount / (a.size + b.size - sharedCount || 1);

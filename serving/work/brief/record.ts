@@ -29,7 +29,7 @@ const MAX_PER_HOST = 3;
 const MAX_FOUND = 5;
 /** Most endpoints that took money without delivering whose newest such call is read from the published evidence. */
 const MAX_THEFTS_READ = 5;
-/** Most endpoints that are looked up because a question names them. */
+/** Most endpoints that are looked up because a question names them, and most failed calls described of each. */
 const MAX_NAMED = 3;
 /** Endpoints that are examined between two yields to the event loop. */
 const ENTRIES_PER_TURN = 2_000;
@@ -91,7 +91,7 @@ interface Reading {
   /** Endpoints of the record that the question names. */
   named: readonly ListedEntry[];
   /** Whether the question contains the address or id of an endpoint, which need not be in the record. */
-  names: boolean;
+  hasAddress: boolean;
   /**
    * Whether the words of the question show that it is about the record. If false and the record yields no claim, the
    * question is left to other sources.
@@ -157,8 +157,8 @@ async function interpretQuestion(view: View, question: string): Promise<Reading 
   const rule = ASPECTS.find(([, words]) => words.test(textWithoutNames))?.[0];
   const asked = rule ?? (band === null ? "offers" : "letters");
   const counts = COUNTS.test(question);
-  const reading = { asked, counts, band, named, names: ADDRESS.test(question) };
-  if (named.length > 0 || reading.names) return { ...reading, ruled: true };
+  const reading = { asked, counts, band, named, hasAddress: ADDRESS.test(question) };
+  if (named.length > 0 || reading.hasAddress) return { ...reading, ruled: true };
   if (!SELECTS.test(question)) return null;
   const { maxPrice, network } = readQuestion(question);
   const isTrade = TRADE.test(question) || maxPrice !== null || network !== null;
@@ -174,7 +174,8 @@ export async function askRecord(parts: RecordParts, question: string, client: st
   const documents = new RecordDocuments(parts, view, client);
   const answer: AnswerParts = { claims: [], disagreements: [], not_found: [] };
   if (reading.named.length > 0) await describeNamed(answer, documents, reading);
-  else if (reading.names) answer.not_found.push("The address that the question names is not listed in the record.");
+  else if (reading.hasAddress)
+    answer.not_found.push("The address that the question names is not listed in the record.");
   else if (["prices", "latencies", "offers"].includes(reading.asked) && reading.band === null && !reading.counts)
     await describeFound(answer, documents, question);
   else await describeSet(answer, documents, reading, question);
@@ -185,8 +186,9 @@ export async function askRecord(parts: RecordParts, question: string, client: st
 type AnswerParts = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 
 /**
- * Adds claims about the endpoints that a question names: their letter, price, latency, failed calls or defects,
- * whichever is asked; all of these but the latency for a general question.
+ * Adds claims about the endpoints that a question names: their letter, price, latency, failed calls (with the letter)
+ * or defects, whichever is asked; letter, price and failed calls for a general question and for one about thefts. For
+ * these two and for defects, defects whose code ends in `_differs` are added as disagreements.
  */
 async function describeNamed(
   answer: AnswerParts,
@@ -279,7 +281,7 @@ async function describeFailures(
   return found.length > 0;
 }
 
-/** Most characters of a search (schemas/search.ts). */
+/** Most characters of the text of a search (schemas/search.ts). */
 const MAX_QUERY_CHARS = 200;
 
 /**
@@ -318,7 +320,7 @@ async function describeFound(answer: AnswerParts, documents: RecordDocuments, qu
   if (search.value.says !== null) answer.not_found.push(search.value.says);
 }
 
-/** The endpoints that a question asks for, those with the most paid calls first, and what they have in common. */
+/** The endpoints that a question asks for, in the order of {@link byPaidSamples}, and what they have in common. */
 interface Members {
   entries: readonly ListedEntry[];
   /** What they have in common; continues a sentence that begins "n of m listed endpoints". */
@@ -445,7 +447,7 @@ async function membersOf(
       await giveTurn();
       if (isListed(entry) && (among?.has(entry.cap) ?? true) && isMember(entry)) entries.push(entry);
     }
-    return { entries: entries.sort(byCertainty), says };
+    return { entries: entries.sort(byPaidSamples), says };
   };
   if (asked === "thefts") {
     let unpackedCount = 0;
@@ -472,6 +474,6 @@ async function membersOf(
   return collectMembers(hasBand("A", "B", "C", "D", "F"), "have a letter");
 }
 
-/** Orders endpoints by their number of paid calls, descending, then by address. */
-const byCertainty = (a: ListedEntry, b: ListedEntry): number =>
+/** Orders endpoints by the weight of the paid samples behind their card, descending, then by address. */
+const byPaidSamples = (a: ListedEntry, b: ListedEntry): number =>
   (headlineOf(b)?.paidSamples ?? 0) - (headlineOf(a)?.paidSamples ?? 0) || (a.listing.url < b.listing.url ? -1 : 1);

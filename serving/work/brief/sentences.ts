@@ -65,12 +65,13 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
 const COMMAND =
   /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
 const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;
-const MAX_CODE_MARKS = 0.05;
+/** Most marks of code per character of prose. */
+const MAX_CODE_MARK_SHARE = 0.05;
 
 /** Reports whether a text reads as code or data: a command, or many characters that prose hardly has. */
 export function isCode(text: string): boolean {
   const marks = text.match(CODE_MARKS)?.length ?? 0;
-  return COMMAND.test(text) || marks / text.length > MAX_CODE_MARKS;
+  return COMMAND.test(text) || marks / text.length > MAX_CODE_MARK_SHARE;
 }
 
 /** Yields the paragraphs of a wrapped text without its headings and code blocks, which Markdown's marks show. */

@@ -11,13 +11,13 @@ const STOPWORDS = new Set(
   ),
 );
 
-/** Stop words of German, without those that are words of English too. */
+/** Stop words of German, which count only in a German question. */
 const GERMAN_STOPWORDS = new Set(
   "aber alle als am auch auf aus bei beim bin bis da damit das dass dem den denn der des dessen dich dir doch du durch ein eine einem einen einer eines er es etwas für gibt haben habe hier ich ihm ihn ihr ihre im ist ja jede jeder kann kein keine können lange man mein mich mir mit muss nach nicht noch nur ob oder ohne sein seine sich sie sind sollen soll über um und uns unser unter viel viele vom von vor wann warum was weil welche welchem welchen welcher welches wem wen wenn wer werden wie wieviel wieso wird wo wofür woher wohin worden wurde wurden zu zum zur darf dürfen".split(
     " ",
   ),
 );
-/** The German stop words that show that a question is German, since English texts do not contain them. */
+/** Words that show that a question is German, since English texts hardly contain them. */
 const GERMAN_MARKERS = new Set(
   "das dem den der des ein eine einem einen einer für ich ist kann muss nicht oder sind und von wann warum welche welchem welchen welcher welches wer wie wieviel wird wo zum zur darf dürfen über".split(
     " ",

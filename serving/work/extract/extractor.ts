@@ -346,8 +346,8 @@ class ChildExtractor implements Extractor {
    * Refuses a document that failed within the last hour with at least as much processor time as it would get now.
    * @throws NotExtracted
    */
-  #refuseFailedBefore(document: string, { cpuMs }: ExtractLimits): void {
-    const failedRead = this.#failed.get(document);
+  #refuseFailedBefore(documentKey: string, { cpuMs }: ExtractLimits): void {
+    const failedRead = this.#failed.get(documentKey);
     if (!failedRead || failedRead.cpuMs < cpuMs || systemClock.monotonic() - failedRead.failedAtMs > FAILURE_MEMORY_MS)
       return;
     throw failedRead.fault;
@@ -360,7 +360,7 @@ class ChildExtractor implements Extractor {
   async #readInChild(
     asked: ExtractionRequest,
     limits: ExtractLimits,
-    document: string,
+    documentKey: string,
     signal: AbortSignal,
   ): Promise<Extracted> {
     if (signal.aborted) throw new ExtractorUnavailable("called off");
@@ -374,7 +374,7 @@ class ChildExtractor implements Extractor {
     } catch (error) {
       this.#places.addDebt(holder, job.cpuMs / limits.cpuMs);
       if (error instanceof NotExtracted && !job.isLate) {
-        this.#failed.set(document, { fault: error, cpuMs: limits.cpuMs, failedAtMs: systemClock.monotonic() });
+        this.#failed.set(documentKey, { fault: error, cpuMs: limits.cpuMs, failedAtMs: systemClock.monotonic() });
       }
       throw error;
     } finally {

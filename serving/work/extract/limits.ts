@@ -6,8 +6,8 @@ const MIB = 1024 * 1024;
  */
 export const EXTRACT_LIMITS = {
   /**
-   * The parent process kills the child (the process that extracts one document) at these limits of processor time, real
-   * time, memory and output.
+   * The parent process kills the child (the process that extracts one document) at these limits of processor time
+   * (`cpuMs`), real time (`wallMs`), memory (`rssBytes`) and output.
    */
   cpuMs: 10_000,
   /** Processor time after which the child is killed if documents of other clients wait for its place. */
@@ -18,7 +18,7 @@ export const EXTRACT_LIMITS = {
   /** Largest JavaScript heap of the child, MiB. */
   heapMib: 320,
 
-  /** The child itself enforces these: tags and entities of an HTML document, and the depth of nested elements. */
+  /** The child enforces the limits of this group. Tags and entities of an HTML document; depth of nested elements. */
   markup: 200_000,
   depth: 512,
   /** Files in an Office document, their bytes once unpacked, tags of its XML, and rows and cells of its sheets. */
