@@ -131,7 +131,7 @@ export interface Refusal {
 export type Standing = Refusal | { credit: boolean };
 
 const SELLER_OWES_US =
-  "This seller's endpoint, its domain or its address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
+  "This seller's endpoint or address has, or may have, our money of a call that did not pass; it is bought from again once that is known or made good.";
 
 /**
  * Compares sums over all orders with the caps. The sums count the orders of the table, and the orders that this

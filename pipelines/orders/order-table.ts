@@ -189,8 +189,8 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Has this seller our money for an answer that did not pass, or may the seller still take it? Its endpoint and its
-   * domain count, and its address if the endpoint has no letter ({@link debtNamesOf}).
+   * Has this seller our money for an answer that did not pass, or may the seller still take it? Its endpoint counts,
+   * and its address if the endpoint has no letter ({@link debtNamesOf}).
    */
   isOwedBy(seller: SellerIdentity): boolean {
     return debtNamesOf(seller).some((where) => this.sum(SUM.owes(where)) > 0n);

@@ -1,5 +1,5 @@
 import { parseMoney } from "../record/money.ts";
-import { platformOf, registrableDomain } from "../record/url.ts";
+import { platformOf } from "../record/url.ts";
 import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
@@ -45,7 +45,7 @@ export const SUM = {
   /** Fees that a payer has paid, and amounts that it left unpaid, over all known orders. */
   fees: (payer: string) => `fees ${payer}`,
   unpaid: (payer: string) => `unpaid ${payer}`,
-  /** Number of losses that were caused at this address, endpoint or domain and are not paid back. */
+  /** Number of losses that were caused at this address or endpoint and are not paid back. */
   owes: (where: string) => `owes ${where}`,
   /**
    * For the orders of a UTC day: failed transactions that we sent, and bytes that we store for orders that are not
@@ -90,14 +90,12 @@ export const sellerNamesOf = (seller: SellerIdentity): string[] => [
 ];
 
 /**
- * Returns the names by whose debts nothing is bought from a seller: its endpoint and its domain, where each name under a
- * hosting platform is a domain of its own, so that one thief there does not shut out the others. Its own 402 names the
- * address, so a thief takes a fresh one for each call, or that of an honest seller. So an address that owes refuses only
- * endpoints without a letter.
+ * Returns the names by whose debts nothing is bought from a seller: its endpoint, and its address if the endpoint has no
+ * letter. The seller's 402 names the address, so a thief takes a fresh one for each call, or that of an honest seller,
+ * which must not be shut out by it. Nor must the sellers of a market be, whose endpoints share a domain.
  */
-export const debtNamesOf = ({ payTo, url, cap, lettered }: SellerIdentity): string[] => [
+export const debtNamesOf = ({ payTo, cap, lettered }: Omit<SellerIdentity, "url">): string[] => [
   `cap ${cap}`,
-  `domain ${registrableDomain(url)}`,
   ...(lettered ? [] : [`payTo ${payTo.toLowerCase()}`]),
 ];
 

@@ -167,7 +167,7 @@ export function buyTerms(
   if (refusal !== null) return { says: refusal };
   if (buying.orders.table.isOwedBy({ ...sellable, payTo: row.pay_to })) {
     return {
-      says: "Money of ours is with it, its domain or its payee for a call that brought nothing: it is not bought from until that ends.",
+      says: "Money of ours is with it or its payee for a call that brought nothing: it is not bought from until that ends.",
     };
   }
   const total = buyerTotal(price);
