@@ -257,10 +257,15 @@ class Ingester {
     for (const partition of this.#partitions) partition.isUpToDate = false;
   }
 
+  /** Reads the end of the log of each partition. @throws NotOurLog when it is before the end of the chain */
   async #readEnds(): Promise<Map<Partition, number>> {
     const ends = new Map<Partition, number>();
-    for (const partition of this.#partitions)
-      ends.set(partition, (await this.#options.log.bounds(partition.topic, partition.partition)).end);
+    for (const partition of this.#partitions) {
+      const { end } = await this.#options.log.bounds(partition.topic, partition.partition);
+      // The log lost records after the check at the start, for example because its only broker lost power.
+      if (end < partition.next) await partition.check();
+      ends.set(partition, end);
+    }
     return ends;
   }
 
@@ -310,6 +315,8 @@ class Ingester {
     while (remaining.length > 0) {
       const stillRemaining: typeof remaining = [];
       for (const { partition, from } of remaining) {
+        // Records that the log lost since the last pass may have been replaced by others at the same offsets.
+        if (from === partition.next) await partition.checkLastRecord();
         let [next, count] = [from, 0];
         for (; count < GROUP_BATCHES && this.#heldPartitions.has(partition.partition); count++) {
           const range = { from: next, end: ends.get(partition)! };
