@@ -245,17 +245,34 @@ export async function checkLog(chain: Chain, log: Log): Promise<ChainHead> {
   const { start, end } = await log.bounds(topic, partition);
   if (end < head.next) throw new NotOurLog(name, `it ends at ${end}, ${head.next} was reached already`);
   if (start > head.next) throw new RecordsLost(name, head.next, start);
-  const last = head.next - 1;
-  if (head.lastEventId === null || last < start) return head;
-  const record = await recordAt(log, topic, partition, last);
-  if (record && record.eventId !== head.lastEventId) {
-    throw new NotOurLog(name, `record ${last} is ${record.eventId}, it was ${head.lastEventId}`);
-  }
+  if (head.next > start) await checkLastRecord({ topic, partition }, head, log);
   return head;
 }
 
+/**
+ * Checks that the log holds the last committed record where it was read, unless the log has dropped it. A log that lost
+ * its newest records assigns their offsets again.
+ * @throws NotOurLog
+ */
+export async function checkLastRecord(
+  { topic, partition }: Pick<ChainPartition, "topic" | "partition">,
+  { next, lastEventId }: Pick<ChainHead, "next" | "lastEventId">,
+  log: Pick<Log, "read">,
+): Promise<void> {
+  if (lastEventId === null) return;
+  const record = await recordAt(log, topic, partition, next - 1);
+  if (record && record.eventId !== lastEventId) {
+    throw new NotOurLog(`${topic}/${partition}`, `record ${next - 1} is ${record.eventId}, it was ${lastEventId}`);
+  }
+}
+
 /** Returns the record at `offset`, or null when the log has dropped it. */
-async function recordAt(log: Log, topic: string, partition: number, offset: number): Promise<LogRecord | null> {
+async function recordAt(
+  log: Pick<Log, "read">,
+  topic: string,
+  partition: number,
+  offset: number,
+): Promise<LogRecord | null> {
   try {
     const [record] = await log.read(topic, partition, offset, { maxRecords: 1 });
     return record?.offset === offset ? record : null;

@@ -56,7 +56,7 @@ export interface EmbeddedLogOptions {
  * Opens the log of one machine: an SQLite file in `dir`, which is created when absent. Several processes may open it.
  * Appends are committed in groups on the event loop and synced outside it. A record becomes readable only when it is
  * durable; otherwise a reader could go on from a record that a power cut then removes.
- * Methods throw BadRecord, OffsetGone, LogBusy, LogClosed, and Failure `storage` when the disk is full.
+ * Methods throw BadRecord, OffsetGone, OffsetPastEnd, LogBusy, LogClosed, and Failure `storage` when the disk is full.
  * @throws LogRefused when the SQLite library is too old, or the file is not a log of ours
  */
 export async function openEmbeddedLog(dir: string, options: EmbeddedLogOptions): Promise<Log> {

@@ -1,7 +1,7 @@
 import type Database from "better-sqlite3";
 import type { Statement } from "better-sqlite3";
 import { Failure } from "../errors.ts";
-import { type AppendedRecord, LogBusy, type LogRecord, type NewRecord, OffsetGone } from "./log.ts";
+import { type AppendedRecord, LogBusy, type LogRecord, type NewRecord, OffsetGone, OffsetPastEnd } from "./log.ts";
 import { type LogFile, OFFSETS_PER_PARTITION } from "./log-file.ts";
 
 type Row = [position: number, eventId: string, key: string, value: Buffer, appendedMs: number];
@@ -88,14 +88,15 @@ export class LogRows {
   }
 
   /**
-   * Reads rows from `from` on. The rows and the first kept offset come from one snapshot; otherwise a truncation in
-   * between could make lost records look like an empty partition.
+   * Reads rows from `from` on. The rows and the bounds come from one snapshot; otherwise a truncation in between could
+   * make lost records look like an empty partition.
    */
   range(topic: string, partition: number, from: number, limits: { maxRecords: number; maxBytes: number }): LogRecord[] {
     const base = this.#number(topic, partition) * OFFSETS_PER_PARTITION;
     const readRows = this.#file.db.transaction(() => {
-      const { start } = this.bounds(topic, partition);
+      const { start, end } = this.bounds(topic, partition);
       if (from < start) throw new OffsetGone(topic, partition, from, start);
+      if (from > end) throw new OffsetPastEnd(topic, partition, from, end);
       const result: LogRecord[] = [];
       let byteCount = 0;
       for (let next = Math.min(from, OFFSETS_PER_PARTITION); result.length < limits.maxRecords; ) {

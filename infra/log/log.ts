@@ -27,7 +27,8 @@ export interface Log {
   /**
    * Reads records of one partition from offset `from` on, in offset order. Empty when none arrives within `waitMs`
    * (default 0).
-   * @throws OffsetGone when `from` is below the first kept offset
+   * @throws OffsetGone when `from` is below the first kept offset, OffsetPastEnd when it is above the next one to be
+   * assigned
    */
   read(topic: string, partition: number, from: number, options?: ReadOptions): Promise<LogRecord[]>;
   /** Returns the first kept offset and the next offset to be assigned; they are equal when the partition is empty. */
@@ -87,6 +88,21 @@ export class OffsetGone extends Failure {
     readonly start: number,
   ) {
     super("failed", `log ${topic}/${partition}: offset ${requestedOffset} is gone, the first kept one is ${start}`);
+  }
+}
+
+/**
+ * Thrown when records are requested from above the next offset to be assigned. A reader that goes on where it stopped has
+ * then read records that the log lost; read on, it would skip the records that get their offsets.
+ */
+export class OffsetPastEnd extends Failure {
+  constructor(
+    readonly topic: string,
+    readonly partition: number,
+    readonly requestedOffset: number,
+    readonly end: number,
+  ) {
+    super("record", `log ${topic}/${partition}: it ends at ${end}, ${requestedOffset} was reached already`);
   }
 }
 

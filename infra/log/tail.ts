@@ -11,7 +11,8 @@ const RECORDS_AT_ONCE = 64;
  * Follows one topic for a fold (a state that is made by applying all records in order), from the topic's first kept
  * record or from the position in the fold's file. Each record is applied once, and the records of a partition in
  * order. Records that the log no longer keeps are skipped. If a read fails, the caller calls again, and reading
- * continues where it stopped.
+ * continues where it stopped. If the log lost records that were applied, each read fails with OffsetPastEnd until the
+ * log has grown past them again; a process that starts then reads the topic from its first record.
  */
 export class LogTail {
   readonly #positions = new Map<number, ReadPosition>();

@@ -1,5 +1,6 @@
 import { rm } from "node:fs/promises";
 import type { SegmentRef } from "../../infra/chain/commit.ts";
+import { Failure } from "../../infra/errors.ts";
 import type { Lake, Params, Staging, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -19,7 +20,7 @@ import { openDaySegments } from "./day-segments.ts";
  * Raise it when the SQL of either changes. A lake of an older version is made again from the segments
  * (test/pipelines/roles/forms.test.ts compares it with the SQL).
  */
-export const LAKE_FORM = 6;
+export const LAKE_FORM = 7;
 
 /** Statements that make the lake's tables, for `openLake`; each may run again. */
 export const INGEST_TABLES: readonly string[] = [
@@ -172,13 +173,25 @@ interface NearDay {
  * transaction. Loading a segment again, or one that was joined from loaded segments, adds nothing twice.
  * @param previous resolves when the segments before these are loaded; until then these are only parsed
  * @returns number of records that the lake did not have
+ * @throws Failure `busy` when rows of the same days are moved to the archive again and again meanwhile
  */
 async function loadSegments(parts: LoadParts, segments: readonly Loadable[], previous: Promise<void>): Promise<number> {
-  const { newRecords, nearDays } = await tryLoad(parts, segments, { needsIds: true, previous });
-  if (nearDays === null) return newRecords;
-  await fetchArchivedIds(parts, nearDays);
-  return (await tryLoad(parts, segments, { needsIds: false, previous })).newRecords;
+  for (let fetches = 0; ; fetches++) {
+    const { newRecords, nearDays } = await tryLoad(parts, segments, previous);
+    if (nearDays === null) return newRecords;
+    if (fetches === MAX_ID_FETCHES) {
+      const days = [...new Set(nearDays.map(({ day }) => day))].join(", ");
+      throw new Failure("busy", `rows of these days are moved to the archive while their copies are loaded: ${days}`);
+    }
+    await fetchArchivedIds(parts, nearDays);
+  }
 }
+
+/**
+ * Most fetches of the ids of archived days for one load. Moving further rows of such a day to the archive removes its
+ * ids, also between fetching them and loading; then they are fetched again.
+ */
+const MAX_ID_FETCHES = 5;
 
 /** Returns those of the segments that the lake has not loaded. */
 async function selectNew(statements: Staging, segments: readonly Loadable[]): Promise<Loadable[]> {
@@ -194,14 +207,13 @@ const parseSegments = (statements: Staging, segments: readonly Loadable[]): Prom
 
 /**
  * Loads segments, unless the lake lacks record ids of archived days that are needed to find second copies.
- * @param needsIds false to load without checking for these ids, after they were fetched
  * @returns `nearDays`: null if the segments were loaded; otherwise the days whose ids are needed, and nothing was
  * loaded
  */
 async function tryLoad(
   { lake, ownHosts }: LoadParts,
   segments: readonly Loadable[],
-  { needsIds, previous }: { needsIds: boolean; previous: Promise<void> },
+  previous: Promise<void>,
 ): Promise<{ newRecords: number; nearDays: readonly NearDay[] | null }> {
   let stagedCount = 0;
   const stage = async (connection: Staging): Promise<void> => {
@@ -217,7 +229,7 @@ async function tryLoad(
       // Another caller may have loaded some of them since they were parsed.
       if (newSegments.length !== stagedCount) await parseSegments(tx, newSegments);
       const nearDays = await tx.all<NearDay>(sql("archive/copies:days"));
-      if (needsIds && nearDays.some(({ known }) => !known)) return { newRecords, nearDays };
+      if (nearDays.some(({ known }) => !known)) return { newRecords, nearDays };
       newRecords = await foldSegments(tx, newSegments, ownHosts);
     }
     await tx.run(sql("staging/loaded:positions"), {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { SegmentRef } from "../../infra/chain/commit.ts";
-import { type Chain, checkLog, openChain, type Proposal } from "../../infra/chain/commits.ts";
+import { type Chain, checkLastRecord, checkLog, openChain, type Proposal } from "../../infra/chain/commits.ts";
 import type { ChainHead } from "../../infra/chain/succession.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -51,6 +51,14 @@ export class Partition {
     // Another ingester has committed. Its segments must be loaded even if the log has no further record.
     if (head.n !== this.#head?.n) this.isUpToDate = false;
     this.#head = head;
+  }
+
+  /**
+   * Checks that the log still holds the last committed record. Called before records after it are read.
+   * @throws NotOurLog
+   */
+  async checkLastRecord(): Promise<void> {
+    if (this.#head) await checkLastRecord(this, this.#head, this.#parts.log);
   }
 
   /** Returns a new path for a file of this partition in the lake's work folder. */

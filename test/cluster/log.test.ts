@@ -5,7 +5,7 @@ import { declareTopics, type KafkaCluster, startKafka } from "../../fixtures/clu
 import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { NO_EXPIRY_CONFIG, TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
-import { LogDown, LogRefused } from "../../infra/log/log.ts";
+import { LogDown, LogRefused, OffsetPastEnd } from "../../infra/log/log.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";
@@ -241,7 +241,7 @@ describe("a log in Kafka", () => {
     expect(found).toEqual(values.map(({ eventId }) => eventId));
     const [one] = await log.read("observations.free", 2, 1_234, { maxRecords: 1 });
     expect([one!.offset, one!.eventId]).toEqual([1_234, values[1_234]!.eventId]);
-    expect(await log.read("observations.free", 2, 99_999)).toEqual([]);
+    await expect(log.read("observations.free", 2, 99_999)).rejects.toThrow(OffsetPastEnd);
     await log.close();
   });
 

@@ -16,6 +16,7 @@ import {
   type NewRecord,
   NONE_KNOWN,
   OffsetGone,
+  OffsetPastEnd,
   type ReadOptions,
   readLimits,
   refuseOtherLog,
@@ -48,7 +49,7 @@ export interface KafkaLogOptions extends LogTopics {
  * Opens the log in a Kafka cluster: the topics of the record under a prefix, and a topic with the log's identity.
  * Offsets are those of Kafka. Reads are by offset and join no group, since the positions to read from are stored in
  * the commits of the segments.
- * The methods of the log throw BadRecord, OffsetGone, LogBusy, LogDown and LogClosed.
+ * The methods of the log throw BadRecord, OffsetGone, OffsetPastEnd, LogBusy, LogDown and LogClosed.
  * @throws LogRefused when topics are missing or have wrong settings, or the identity is lost; LogDown when no broker
  * answers; LogNotBegun
  */
@@ -135,17 +136,18 @@ class KafkaLog implements Log {
       const leftMs = Math.max(0, deadline - performance.now());
       const portion = { maxRecords, maxBytes, waitMs: Math.min(FETCH_WAIT_MS, Math.ceil(leftMs)) };
       const records = await this.reader.read(topic, partition, from, portion);
-      if (records === null) await this.#refuseGone(topic, partition, from);
+      if (records === null) await this.#refuseOutside(topic, partition, from);
       if (records && records.length > 0) return records;
       if (leftMs === 0) return [];
-      // When `from` is past the end, the broker answers at once instead of waiting, so this process waits.
+      // `from` was outside a moment ago. The broker does not wait then, so this process does.
       if (records === null) await systemClock.sleep(FETCH_WAIT_MS);
     }
   }
 
-  async #refuseGone(topic: string, partition: number, from: number): Promise<void> {
-    const { start } = await this.reader.bounds(topic, partition);
+  async #refuseOutside(topic: string, partition: number, from: number): Promise<void> {
+    const { start, end } = await this.reader.bounds(topic, partition);
     if (from < start) throw new OffsetGone(topic, partition, from, start);
+    if (from > end) throw new OffsetPastEnd(topic, partition, from, end);
   }
 
   async bounds(topic: string, partition: number): Promise<{ start: number; end: number }> {

@@ -133,6 +133,8 @@ export interface WriteResult {
 interface NewListing {
   draft: Draft;
   claim: ListedClaim;
+  /** Delisting of the row under the endpoint that it named before; null if it named none, or this one. */
+  moved: Draft | null;
 }
 
 /** Returns the state of a row after this record of it. */
@@ -243,12 +245,16 @@ export class ListingWriter {
         rejectedRows.push(rejectRow("unkeepable", row));
         continue;
       }
-      const draft = createListingDraft(claim, contentHash, state, this.#recordedIds, clock.now());
+      const now = clock.now();
+      const moved = createMoveDraft(claim, state, now);
+      // The listing is the newer record of the row, since the partitions of two endpoints have no common order.
+      const at = moved ? new Date(now.getTime() + 1) : now;
+      const draft = createListingDraft(claim, contentHash, state, this.#recordedIds, at);
       // Of several items with one source id, the last one counts.
       if ("standing" in draft) {
         newListings.delete(id);
         this.#keepSellerListing(claim, draft.standing);
-      } else newListings.set(id, { draft, claim });
+      } else newListings.set(id, { draft, claim, moved });
     }
     await this.#append([...newListings.values()], state);
     return { appended: newListings.size, rejected: rejectedRows, delisted };
@@ -257,6 +263,14 @@ export class ListingWriter {
   async #append(listings: readonly NewListing[], state: SourceRows): Promise<void> {
     for (let i = 0; i < listings.length; i += RECORDS_PER_APPEND) {
       const batch = listings.slice(i, i + RECORDS_PER_APPEND);
+      // Durable before the listings: a row that is only delisted is listed again at the next read.
+      const moves = batch.flatMap(({ moved }) => moved ?? []);
+      if (moves.length > 0) await this.parts.recorder.append(moves);
+      for (const { moved, claim } of batch) {
+        if (!moved) continue;
+        this.#states.noteRecorded(state, claim.body.source_id, stateAfter(moved, { delisted: true, url: null }));
+        this.#sellerListings.delete(moved.cap);
+      }
       await this.parts.recorder.append(batch.map(({ draft: one }) => one));
       for (const { draft: one, claim } of batch) {
         const eventId = Recorder.idOf(one);
@@ -275,7 +289,12 @@ export class ListingWriter {
       const drafts = missingRows.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
         id,
         rowState,
-        one: createDelistingDraft(name, id, rowState, state, clock.now()),
+        one: createDelistingDraft(
+          { source: name, source_id: id, reason: NAMED_NO_LONGER },
+          rowState,
+          state,
+          clock.now(),
+        ),
       }));
       await this.parts.recorder.append(drafts.map(({ one }) => one));
       for (const { id, rowState, one } of drafts) {
@@ -338,19 +357,27 @@ function createListingDraft(
   return createDraft({ ...content, attempt: firstUnusedAttempt(content, state.usedIds), at, body });
 }
 
-/** Makes the record that a source no longer names a row. */
+const NAMED_NO_LONGER = "the source, read whole, names it no longer";
+
+/** Makes the record that a row no longer names an endpoint. */
 function createDelistingDraft(
-  source: string,
-  sourceId: string,
-  rowState: RowState,
+  body: BodyOf<"delisting">,
+  rowState: Pick<RowState, "cap">,
   state: SourceRows,
   at: Date,
 ): Draft {
-  const body: BodyOf<"delisting"> = {
-    source,
-    source_id: sourceId,
-    reason: "the source, read whole, names it no longer",
-  };
   const content = { type: "delisting" as const, cap: rowState.cap, slot: hashOf(body) ?? "" };
   return createDraft({ ...content, attempt: firstUnusedAttempt(content, state.usedIds), at, body });
+}
+
+/**
+ * Makes the delisting of a row under the endpoint that it named before, if it names another one now. The two endpoints
+ * may be in partitions of two owners, and the owner of the first one never reads the new listing. Rows of source "402"
+ * are never delisted (sql/queries/listings).
+ */
+function createMoveDraft({ cap, body }: ListedClaim, state: SourceRows, at: Date): Draft | null {
+  const { source, source_id } = body;
+  const rowState = state.rows.get(source_id);
+  if (source === "402" || rowState === undefined || rowState.delisted || rowState.cap === cap) return null;
+  return createDelistingDraft({ source, source_id, reason: "the source names another endpoint" }, rowState, state, at);
 }

@@ -7,6 +7,7 @@ import {
   MAX_VALUE_BYTES,
   type NewRecord,
   OffsetGone,
+  OffsetPastEnd,
 } from "../../../infra/log/log.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 
@@ -175,6 +176,17 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
       await expect(log.read("asks", 0, -1)).rejects.toThrow();
       await expect(log.read("asks", 0, 0, { maxRecords: 0 })).rejects.toThrow();
       await expect(log.bounds("dead-letters", 0)).rejects.toThrow();
+    });
+
+    it("refuses to read past the next offset to be given, at once", async () => {
+      const at = await end("listings", 1);
+      const from = performance.now();
+      const past = await log.read("listings", 1, at + 1, { waitMs: 60_000 }).catch((e: unknown) => e);
+      expect(past).toBeInstanceOf(OffsetPastEnd);
+      expect(past).toMatchObject({ topic: "listings", partition: 1, requestedOffset: at + 1, end: at });
+      expect(performance.now() - from).toBeLessThan(50_000);
+      expect(offsets(await log.append([record("listings", 1)]))).toEqual([at]);
+      expect(await log.read("listings", 1, at + 1)).toEqual([]);
     });
 
     it("drops what it is told to drop, or refuses", async () => {

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { LogTail } from "../../../infra/log/tail.ts";
@@ -69,6 +69,25 @@ test("records that the log keeps no more are passed over", async () => {
   await tail.catchUp();
   expect(seen.at(-1)).toBe(last.eventId);
   expect(seen).toHaveLength(2);
+});
+
+test("a log that lost records which were applied is refused, and nothing of it is applied", async () => {
+  const { seen, tail } = tailOf();
+  for (let i = 0; i < 3; i++) await append(0);
+  await tail.catchUp();
+  const longer = log;
+  log = await openEmbeddedLog(join(dir, "shorter"), { topics: ["t"], partitions: 2 });
+  const read = vi.spyOn(longer, "read").mockImplementation((...asked) => log.read(...asked));
+  try {
+    for (let i = 0; i < 2; i++) {
+      await append(0);
+      await expect(tail.catchUp()).rejects.toThrow(`t/0: it ends at ${i + 1}, 3 was reached already`);
+    }
+    expect(seen).toHaveLength(3);
+  } finally {
+    read.mockRestore();
+    await longer.close();
+  }
 });
 
 test("a read that fails is the caller's, and the next one goes on from there", async () => {

@@ -1,11 +1,17 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { NotOurLog } from "../../../infra/chain/commit.ts";
 import type { Lake } from "../../../infra/lake/duckdb.ts";
-import type { NewRecord } from "../../../infra/log/log.ts";
+import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
+import type { Log, NewRecord } from "../../../infra/log/log.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
+import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { failing } from "./failing.ts";
 import { proveIngest, tablesOf } from "./prove-ingest.ts";
 import { ask, at, capOf, correction, garbage, handshake, intent, listing, result, settlement } from "./records.ts";
-import { openTestLake, openTestWorld, type World } from "./world.ts";
+import { openTestLake, openTestWorld, PARTITIONS, type World } from "./world.ts";
 
 let world: World;
 afterEach(() => world.close());
@@ -125,6 +131,54 @@ describe("the lake is a cache", () => {
     expect(holes.every((hole) => hole.topic === "observations.free" && hole.next > hole.first)).toBe(true);
     await next.pass();
     expect(await next.acceptGap()).toEqual([]);
+  });
+});
+
+describe("a log that loses its newest records while the process runs", () => {
+  const free = (minute: number) => handshake("a", at(`02:${String(minute).padStart(2, "0")}:00`));
+  const { topic, partition } = free(0);
+
+  /** Four records are committed; then the log holds the first `kept` of them, and `others` after these. */
+  async function shortened(kept: number, others: number): Promise<void> {
+    const dir = await mkdtemp(join(tmpdir(), "shorter-"));
+    onTestFinished(() => rm(dir, { recursive: true, force: true }));
+    const shorter = await openEmbeddedLog(dir, { topics: TOPICS, partitions: PARTITIONS });
+    const longer = await openEmbeddedLog(join(dir, "longer"), { topics: TOPICS, partitions: PARTITIONS });
+    const log: Log = {
+      ...{ id: longer.id, partitions: PARTITIONS, append: (records) => longer.append(records) },
+      ...{ read: longer.read.bind(longer), bounds: longer.bounds.bind(longer), truncate: async () => {} },
+      close: async () => {
+        await Promise.all([longer.close(), shorter.close()]);
+      },
+    };
+    world = await openTestWorld({ log });
+    await world.append(free(0), free(1), free(2), free(3));
+    expect(await world.ingest.pass()).toMatchObject({ rows: 4 });
+    await shorter.append([0, 1, 2, 3].slice(0, kept).map(free));
+    await shorter.append(Array.from({ length: others }, (_, i) => free(10 + i)));
+    Object.assign(log, { read: shorter.read.bind(shorter), bounds: shorter.bounds.bind(shorter) });
+  }
+
+  test.each([
+    { what: "shorter than what was committed", kept: 2, others: 1, says: /ends at 3, 4 was reached/ },
+    { what: "grown past it with other records", kept: 2, others: 4, says: /record 3 is rec_\w+, it was rec_/ },
+    { what: "begun anew", kept: 0, others: 5, says: /record 3 is/ },
+  ])("$what: it is refused in each pass, and nothing of it is committed", async ({ kept, others, says }) => {
+    await shortened(kept, others);
+    const before = await world.store.list("lake/");
+    for (let passes = 0; passes < 2; passes++) {
+      const refused = await world.ingest.pass().catch((e: unknown) => e);
+      expect(refused).toBeInstanceOf(NotOurLog);
+      expect(String(refused)).toContain(`${topic}/${partition}`);
+      expect(String(refused)).toMatch(says);
+    }
+    expect(await world.store.list("lake/")).toEqual(before);
+    expect(await world.ingest.positions()).toMatchObject({ [topic]: { [partition]: 4 } });
+  });
+
+  test("as it was, it is read on", async () => {
+    await shortened(4, 2);
+    expect(await world.ingest.pass()).toMatchObject({ rows: 2 });
   });
 });
 

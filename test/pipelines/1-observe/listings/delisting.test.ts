@@ -10,9 +10,9 @@ import { HostQueue, INTAKE } from "../../../../pipelines/1-observe/queue.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { createMemory } from "../../../../pipelines/2-ingest/memory.ts";
 import { listingFacts } from "../../../../pipelines/2-ingest/volatile.ts";
-import { capId } from "../../../../pipelines/record/ids.ts";
+import { capId, partitionOf } from "../../../../pipelines/record/ids.ts";
 import { handshake } from "../../2-ingest/records.ts";
-import { openTestWorld, type World } from "../../2-ingest/world.ts";
+import { openTestWorld, PARTITIONS, type World } from "../../2-ingest/world.ts";
 import { readTerms } from "../readings.ts";
 import { answer, entry, FakeEgress, FakeRail, item, timeout, wellKnown } from "../world.ts";
 
@@ -57,6 +57,36 @@ beforeEach(() => {
 afterEach(() => egress.close());
 
 describe("a seller's listing that was read whole", () => {
+  test("a row that names another method leaves the old endpoint for an owner that reads its partition alone too", async () => {
+    const methods = ["GET", "POST"] as const;
+    const partitionsOf = (path: string) => methods.map((m) => partitionOf(capId(m, `${seller}${path}`), PARTITIONS));
+    const path = Array.from({ length: 64 }, (_, i) => `/p${i}`).find((one) => new Set(partitionsOf(one)).size === 2)!;
+    const say = async (method: "GET" | "POST"): Promise<void> => {
+      egress.sellers.set(seller, () => answer(200, wellKnown(item({ resource: path, method: undefined }))));
+      take.rememberMethod(`${seller}${path}`, method);
+      await take.readSeller(seller, clock);
+    };
+    const listedBy = async (partitions: readonly number[]): Promise<string[]> => {
+      await world.ingest.hold(partitions);
+      await world.ingest.pass();
+      return (await createMemory(world.lake).listed()).flatMap(({ url, method }) =>
+        url === `${seller}${path}` ? [method] : [],
+      );
+    };
+    const [ofGet, ofPost] = partitionsOf(path) as [number, number];
+    // The first move within the millisecond in which the row was listed, and later back again.
+    for (const [method, seen] of [
+      ["GET", [["GET"], []]],
+      ["POST", [[], ["POST"]]],
+      ["GET", [["GET"], []]],
+    ] as const) {
+      await say(method);
+      const partly = [await listedBy([ofGet]), await listedBy([ofPost])];
+      expect([...partly, await listedBy([0, 1])]).toEqual([...seen, [method]]);
+      if (method === "POST") clock.set(new Date(clock.now().getTime() + 60_000));
+    }
+  });
+
   test("what it no longer names is delisted, and counts again when it is named again on the same day, and again", async () => {
     expect(await read("/a", "/b")).toMatchObject({ appended: 2, delisted: 0 });
     for (let round = 0; round < 3; round++) {
