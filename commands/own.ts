@@ -8,7 +8,7 @@ import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
 import { openIngestOf } from "../pipelines/roles/open-ingest.ts";
 import { openOwnerParts, trustReader } from "../pipelines/roles/parts.ts";
-import { Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
+import { holdAssigned, Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
@@ -89,9 +89,9 @@ async function ownPartitions(
       const ownerParts = { ...common, publicStore, ingest, followed, ownership };
       const jobParts: OwnerJobParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };
       ownership.onChange(async (_taken, lostPartitions) => {
-        // The records of lost partitions are removed from the lake before another owner gets the partitions. Records
-        // of new partitions are loaded in the next turn.
-        if (lostPartitions.length > 0) await ingest.hold(ownership.held());
+        // The records of lost partitions are removed from the lake before another owner gets the partitions, unless
+        // contact was lost. Records of new partitions are loaded in the next turn.
+        if (lostPartitions.length > 0) await holdAssigned(ingest, ownership);
         forgetLag(lostPartitions, metrics);
       });
       await ownership.ready();

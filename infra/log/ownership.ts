@@ -16,7 +16,7 @@ export interface Ownership {
   held(): readonly number[];
   /**
    * True if this process was recently in contact with the group. Without contact it holds no partition, although it did
-   * not release any.
+   * not release any, and most of them may come back.
    */
   readonly heard: boolean;
   /** Number of the assignment that this process received last, which rises with each assignment; 0 before the first. */

@@ -1,6 +1,7 @@
 import { rm } from "node:fs/promises";
 import type { Clock } from "../../infra/clock.ts";
 import { forEachSettled, Semaphore } from "../../infra/concurrency.ts";
+import { Failure } from "../../infra/errors.ts";
 import { isDamage } from "../../infra/lake/damage.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import type { Log } from "../../infra/log/log.ts";
@@ -60,12 +61,15 @@ class Ingester {
   readonly #options: IngestOptions;
   readonly #parts: PartitionParts;
   #heldPartitions: ReadonlySet<number>;
+  /** Was `suspend` called after the last `hold`? */
+  #isSuspended = false;
   #partitions: readonly Partition[] = [];
   readonly #turns = new Semaphore(1);
   /**
-   * Number of times that rows were about to be deleted from the lake since the start, because partitions were revoked
-   * or the lake was replaced. A reader that runs several statements compares the number before the first with the
-   * number after the last. If they differ, it may have missed rows, even if the lake holds the same partitions again.
+   * Number of times since the start that this process was suspended, or that rows were about to be deleted from the
+   * lake, because partitions were revoked or the lake was replaced. A reader that runs several statements compares the
+   * number before the first with the number after the last. If they differ, it may have missed rows, even if the lake
+   * holds the same partitions again.
    */
   revocations = 0;
   #isLogChecked = false;
@@ -95,10 +99,13 @@ class Ingester {
    * Continues with these partitions and no others. A running pass discards its open batches of the partitions that were
    * lost. When it has ended, the rows of these partitions are deleted from the lake. The next pass loads newly held
    * partitions from their chains.
+   * @throws Failure `busy`, and deletes nothing, when `suspend` was called meanwhile
    */
   hold(partitions: readonly number[]): Promise<void> {
     this.#heldPartitions = new Set(partitions);
+    this.#isSuspended = false;
     return this.#runAlone(async () => {
+      if (this.#isSuspended) throw new Failure("busy", "this process lost contact before it held its partitions");
       // Further calls may have been made while this one waited for its turn. The partitions of the newest call are
       // used.
       const heldPartitions = [...this.#heldPartitions].sort((a, b) => a - b);
@@ -108,6 +115,17 @@ class Ingester {
       this.#partitions = this.#partitionsOf(heldPartitions);
       this.#isLogChecked = false;
     });
+  }
+
+  /**
+   * Goes on with no partition, for a process that does not know which ones are its own. A running pass discards its
+   * open batches, and later passes do nothing. The rows stay in the lake until `hold` names the partitions, since most
+   * of them may come back.
+   */
+  suspend(): void {
+    if (this.#heldPartitions.size > 0) this.revocations++;
+    this.#heldPartitions = new Set();
+    this.#isSuspended = true;
   }
 
   /** Positions up to which the lake has loaded: {topic: {partition: next offset}}. */
@@ -210,6 +228,7 @@ class Ingester {
   }
 
   async #pass(): Promise<number> {
+    if (this.#isSuspended) return 0;
     let rows = await this.#start();
     const ends = await this.#readEnds();
     for (let rounds = 0; rounds < MAX_ROUNDS; rounds++) {

@@ -17,7 +17,7 @@ import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { FollowedRecord } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
-import { Owner } from "../../pipelines/roles/protocol/owner.ts";
+import { holdAssigned, Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../../pipelines/roles/protocol/publishing.ts";
 import { Standby } from "../../pipelines/roles/protocol/standby.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../pipelines/4-publish/world.ts";
@@ -75,7 +75,7 @@ async function ownUntilKilled(): Promise<void> {
     sessionMs: place.sessionMs,
   });
   ownership.onChange(async (_taken, lost) => {
-    if (lost.length > 0) await ingest.hold(ownership.held());
+    if (lost.length > 0) await holdAssigned(ingest, ownership);
   });
   const followed = new FollowedRecord(publicStore, () => TRUST);
   const owner = new Owner({ ...common, publicStore, ingest, followed, ownership });

@@ -34,7 +34,7 @@ import { Refusals } from "./refusals.ts";
 import { openOwnLive, PartitionTables, writeOwnHistory, writeOwnVolatile } from "./tables.ts";
 
 export interface OwnerParts {
-  ownership: Pick<Ownership, "held" | "onChange">;
+  ownership: Pick<Ownership, "held" | "heard" | "onChange">;
   log: Pick<Log, "id" | "partitions">;
   privateStore: Store;
   /**
@@ -75,6 +75,25 @@ export class PartitionsRevoked extends Failure {
   constructor() {
     super("busy", "partitions were revoked meanwhile");
   }
+}
+
+/**
+ * Continues ingest with the partitions that are assigned to this process. Without contact with the group it holds none,
+ * but ingest is only suspended until it is heard again: all owners lose the group's broker at the same time, and would
+ * then have to load their whole lakes.
+ * @returns the held partitions
+ */
+export async function holdAssigned(
+  ingest: Ingest,
+  ownership: Pick<Ownership, "held" | "heard">,
+): Promise<readonly number[]> {
+  const held = ownership.held();
+  if (!ownership.heard) {
+    ingest.suspend();
+    return [];
+  }
+  await ingest.hold(held);
+  return held;
 }
 
 const rowKey = ({ cap, pay_to, domain }: NonDeliveringSeller): string => JSON.stringify([cap, pay_to, domain]);
@@ -187,13 +206,12 @@ export class Owner {
   }
 
   /**
-   * Loads the partitions that are assigned to this process now into the lake, and removes others.
+   * Loads the partitions that are assigned to this process now into the lake, and removes others. Without contact with
+   * the group it works on none, but keeps the rows of all.
    * @returns the held partitions
    */
-  async #holdAssignedPartitions(): Promise<readonly number[]> {
-    const held = this.parts.ownership.held();
-    await this.parts.ingest.hold(held);
-    return held;
+  #holdAssignedPartitions(): Promise<readonly number[]> {
+    return holdAssigned(this.parts.ingest, this.parts.ownership);
   }
 
   /**

@@ -51,7 +51,7 @@ let turn = 0;
 let born = 0;
 
 const ownerOf = (place: 0 | 1, more: Partial<OwnerParts> = {}): Promise<Owner> => {
-  const ownership = { held: () => [...given[place]], onChange: () => () => undefined };
+  const ownership = { held: () => [...given[place]], heard: true, onChange: () => () => undefined };
   return at.owner([], { ownership, lake: lakes[place]!, ...more });
 };
 

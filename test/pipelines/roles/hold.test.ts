@@ -130,3 +130,36 @@ test("what a rival committed of a partition that is held is loaded on the next t
   expect(await ours.lake.all("SELECT 1 AS here FROM event WHERE event_id = $id", { id: late.eventId })).toHaveLength(1);
   expect(await ours.ingest.positions()).toEqual(await rival.ingest.positions());
 });
+
+test("a suspended process commits nothing and keeps its rows; then it has those of the partitions that it is given", async () => {
+  const { lake, ingest } = await open();
+  await ingest.hold([0, 1, 2, 3]);
+  await ingest.pass();
+  const [before, revocations] = [await contentOf(lake), ingest.revocations];
+  ingest.suspend();
+  ingest.suspend();
+  await log.append([placed(handshake(SELLERS[0]!.name, later(START, 6.5 * 86_400_000)))]);
+  const stored = await at.privateStore.list("lake/");
+  expect(await ingest.pass()).toMatchObject({ rows: 0 });
+  expect([await contentOf(lake), ingest.revocations]).toEqual([before, revocations + 1]);
+  expect(await at.privateStore.list("lake/")).toEqual(stored);
+
+  await ingest.hold([0, 1, 2, 3]);
+  expect(await ingest.pass()).toMatchObject({ rows: 1 });
+  expect(await contentOf(lake)).toEqual(await fresh([0, 1, 2, 3]));
+  ingest.suspend();
+  await ingest.hold([1, 2]);
+  await ingest.pass();
+  expect(await contentOf(lake)).toEqual(await fresh([1, 2]));
+});
+
+test("partitions that were given before contact was lost are not taken after it", async () => {
+  const { lake, ingest } = await open();
+  await ingest.hold([0, 1]);
+  await ingest.pass();
+  const before = await contentOf(lake);
+  const given = ingest.hold([2]);
+  ingest.suspend();
+  await expect(given).rejects.toMatchObject({ code: "busy" });
+  expect(await contentOf(lake)).toEqual(before);
+});

@@ -36,7 +36,7 @@ let followed: VolatileRows;
 
 /** An owner begins in this place, over the lake that is there. */
 async function begin(place: 0 | 1): Promise<void> {
-  const ownership = { held: () => [...given[place]!], onChange: () => () => undefined };
+  const ownership = { held: () => [...given[place]!], heard: true, onChange: () => () => undefined };
   lakes[place] ??= await openTestLake(join(dir, `lake-${place}.duckdb`));
   owners[place] = await at.owner([], { ownership, lake: lakes[place] });
 }
@@ -159,7 +159,7 @@ test("files of the owner before stand until all rows of the one after are there"
 
 test("a partition that is taken away during a turn is not told as it is then", async () => {
   let asked = 0;
-  const ownership = { held: () => (asked++ === 0 ? [0, 1] : [0]), onChange: () => () => undefined };
+  const ownership = { held: () => (asked++ === 0 ? [0, 1] : [0]), heard: true, onChange: () => () => undefined };
   owners[0] = await at.owner([], { ownership, lake: lakes[0]! });
   const before = await named();
   await probe(1);

@@ -121,3 +121,34 @@ test("partitions revoked and given back right behind the look: no run goes past 
   expect(await leavesNow()).toEqual(["correction", `${next.toISOString()} LIVENESS 0`]);
   await prove();
 });
+
+test("an owner that is not heard writes nothing and keeps its rows; heard again, it goes on from them", async () => {
+  const lake = await openTestLake(join(dir, "lake.duckdb"));
+  at.lakes.push(lake);
+  let heard = true;
+  const ownership = {
+    held: () => (heard ? ALL : []),
+    get heard() {
+      return heard;
+    },
+    onChange: () => () => undefined,
+  };
+  const owner = await at.owner([], { ownership, lake });
+  const rows = async () => (await lake.all<{ n: number }>("SELECT count(*)::INTEGER AS n FROM event"))[0]!.n;
+  const publishing = at.publishing();
+  await owner.grade(END);
+  await publishing.takeRuns();
+  const before = await rows();
+  heard = false;
+  await correct();
+  const next = new Date(END.getTime() + 60_000);
+  clock.set(next);
+  expect(await owner.grade(next)).toMatchObject({ held: [], lines: 0, run: null });
+  expect([await owner.writeVolatile(), await owner.makeEvidence(next), await rows()]).toEqual([0, 0, before]);
+  heard = true;
+  expect(await owner.ingest()).toMatchObject({ held: ALL, rows: 1 });
+  expect((await owner.grade(next)).run).toBe(1);
+  await publishing.takeRuns();
+  expect(await leavesNow()).toEqual([...ofAll(END), "correction", `${next.toISOString()} LIVENESS 0`]);
+  await prove();
+});
