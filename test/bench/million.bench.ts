@@ -123,7 +123,7 @@ const STEPS: Readonly<Record<string, Step>> = {
     const ingest = { hold: async () => undefined, pass: async () => ({ positions: {}, rows: 0 }), revocations: 0 };
     const { publicStore, ...parts } = await publisherIn(dir);
     const followed = new FollowedRecord(publicStore, () => TRUST);
-    const ownership = { held: () => held, onChange: () => () => undefined };
+    const ownership = { held: () => held, heard: true, onChange: () => () => undefined };
     const owner = new Owner({ ...parts, publicStore, lake, ingest: ingest as unknown as Ingest, followed, ownership });
     const { caps, rows: read, lines } = await owner.grade(NOW);
     await lake.close();

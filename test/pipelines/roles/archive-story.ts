@@ -20,7 +20,7 @@ import { Deployment, gradeAll } from "./deployment.ts";
 import { dayOf, placed, SELLERS } from "./records.ts";
 
 /** One process' share of the partitions. */
-export type Share = Pick<Ownership, "held" | "onChange">;
+export type Share = Pick<Ownership, "held" | "heard" | "onChange">;
 
 /** A log, two stores, and processes that share the partitions of the log. */
 export interface ArchiveEngine {

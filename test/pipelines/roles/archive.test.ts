@@ -20,6 +20,7 @@ function sharing(): Pick<ArchiveEngine, "join" | "leave"> {
         held() {
           return [...this.parts];
         },
+        heard: true,
         onChange: () => () => undefined,
       }));
       members.push(...joined);
