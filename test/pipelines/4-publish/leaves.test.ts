@@ -21,7 +21,7 @@ it("a leaf whose card was printed for its signature has the bytes of one that is
         const inputs = { positions: {}, digest: why, kin: "" };
         const draft: Draft = {
           kind: "grade",
-          day: why,
+          day: AT.slice(0, 10),
           raw_band: "B",
           headline: true,
           why,
@@ -46,7 +46,14 @@ it.each([2 ** 53, -(2 ** 53)])(
       /integer past .* \/weights_applied\//,
     );
     const inputs = { positions: {}, digest: "", kin: "" };
-    const facts = { kind: "grade" as const, day: "", raw_band: "B" as const, headline: true, why: "", inputs };
+    const facts = {
+      kind: "grade" as const,
+      day: AT.slice(0, 10),
+      raw_band: "B" as const,
+      headline: true,
+      why: "",
+      inputs,
+    };
     const signed = await signTextSoon(SIGNERS.cards, plain);
     const draft = (more: object): Draft => ({ ...facts, card: { ...signed.object, ...more } });
     expect(() => sealLeaf(draft({}), 7, 3, AT)).not.toThrow();

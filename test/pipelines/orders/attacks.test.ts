@@ -298,16 +298,16 @@ async function sendsBack(world: OrderWorld, payTo: string): Promise<void> {
 }
 
 test.each([
-  ["one endpoint", () => "https://known.example", () => "cap_known"],
-  ["urls of one endpoint", (n: number) => `https://known${n}.example`, () => "cap_known"],
-])("a thief with a letter names a fresh payTo in each 402 of %s: robbed once, on five days", async (_, shop, cap) => {
+  ["one url", () => "https://known.example"],
+  ["several urls", (n: number) => `https://known${n}.example`],
+])("a thief with a letter names a fresh payTo in each 402 of %s of its endpoint: robbed once", async (_, shop) => {
   const world = new OrderWorld(1, ORDER_CAPS);
   const [replica] = world.replicas as [FakeReplica];
   world.chain.mint("0xm", TOTAL);
   let calls = 0;
   const steal = async () => {
     const n = calls++;
-    await world.post(replica, world.pay("0xm", "thief", PRICE), shop(n), { payTo: `0xfresh${n}`, cap: cap(n) });
+    await world.post(replica, world.pay("0xm", "thief", PRICE), shop(n), { payTo: `0xfresh${n}`, cap: "cap_known" });
     await replica.recovery.look();
   };
   for (let day = 0; day < 5; day++) {
