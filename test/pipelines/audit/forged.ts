@@ -24,6 +24,7 @@ import type { Source } from "../../../pipelines/published/source.ts";
 import type { SampleLine } from "../../../pipelines/record/evidence.ts";
 import { bucketOf } from "../../../pipelines/record/ids.ts";
 import type { Leaf } from "../../../pipelines/record/leaf.ts";
+import { blockOf } from "../../../pipelines/record/time.ts";
 import { capOf } from "../2-ingest/records.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
 
@@ -37,6 +38,7 @@ export const paidLine = (n: number, more: Partial<SampleLine> = {}): SampleLine 
   ...{ t: new Date(Date.UTC(2026, 9, 5) + n * 1_800_000).toISOString(), kind: 1, payer: `w${n}`, w: 1, fault: null },
   ...{ live: true, honest: true, settled: true, delivered: true, refunded: false, delivery: 1, outcome: 1 },
   ...{ schema_ok: true, latency_ms: 100, response_sha256: null, price: 0.02, input: "a", pay_to: "0x1" },
+  slot: `${blockOf(new Date(Date.UTC(2026, 9, 5))) + Math.floor(n / 12)}/${(n % 12) * 30}`,
   ...more,
 });
 
