@@ -3,7 +3,7 @@ import { rm } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
 import { RecordsLost } from "../../infra/chain/commit.ts";
 import { type Log, type LogRecord, OffsetGone } from "../../infra/log/log.ts";
-import { lineOf } from "./day-segments.ts";
+import { linePartsOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
 
 /**
@@ -56,7 +56,7 @@ class BatchMaker {
     for (const record of records) {
       const rowResult = readRow(record);
       if (rowResult.ok) {
-        this.#bufferLine(lineOf(rowResult.row));
+        for (const text of linePartsOf(rowResult.row)) this.#bufferText(text);
         this.#rows++;
       } else this.#rejected.push(rowResult.rejected);
     }
@@ -71,14 +71,14 @@ class BatchMaker {
   }
 
   /**
-   * Encodes a line into the buffer at once. If lines were first joined to a longer text, the garbage collector would
-   * copy that text.
+   * Encodes a part of a line into the buffer at once. If the parts were first joined to a longer text, that text would
+   * be copied once more, and the garbage collector would remove it.
    */
-  #bufferLine(line: string): void {
-    const maxBytes = 3 * line.length;
+  #bufferText(text: string): void {
+    const maxBytes = 3 * text.length;
     if (this.#bufferedBytes + maxBytes > BUFFER_BYTES) this.#flush();
-    if (maxBytes > BUFFER_BYTES) appendFileSync(this.linesPath, line);
-    else this.#bufferedBytes += this.#buffer.write(line, this.#bufferedBytes);
+    if (maxBytes > BUFFER_BYTES) appendFileSync(this.linesPath, text);
+    else this.#bufferedBytes += this.#buffer.write(text, this.#bufferedBytes);
   }
 
   #flush(): void {

@@ -36,9 +36,10 @@ const utf8 = new TextDecoder("utf-8");
 export function readRow(record: LogRecord): RowResult {
   // The log refuses such a value in `append`. Another program can append it to Kafka, which limits compressed bytes.
   if (record.value.byteLength > MAX_VALUE_BYTES) return refuse(record, `longer than ${MAX_VALUE_BYTES} bytes`);
-  const { buffer, byteOffset, byteLength } = record.value;
+  const { value } = record;
+  const bytes = Buffer.isBuffer(value) ? value : Buffer.from(value.buffer, value.byteOffset, value.byteLength);
   // The pattern of bulk records matches ASCII alone, which is the same text in Latin-1, and decoded fastest from it.
-  const bulkRecord = matchBulkRecord(Buffer.from(buffer, byteOffset, byteLength).toString("latin1"));
+  const bulkRecord = matchBulkRecord(bytes.toString("latin1"));
   if (bulkRecord !== null) return rowOf(record, bulkRecord, bulkRecord.body, null);
   // Bytes that are no UTF-8 become U+FFFD.
   const text = utf8.decode(record.value);

@@ -4,7 +4,7 @@ import { openChain } from "../../../infra/chain/commits.ts";
 import { Failure } from "../../../infra/errors.ts";
 import { type Log, type LogRecord, MAX_VALUE_BYTES, type NewRecord } from "../../../infra/log/log.ts";
 import { encodeRejected, parseRejected } from "../../../pipelines/2-ingest/batch.ts";
-import { lineOf, type Row, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
+import { linePartsOf, type Row, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
 import { Partition } from "../../../pipelines/2-ingest/partition.ts";
 import { type Rejected, readRow, scanMember } from "../../../pipelines/2-ingest/row.ts";
 import { redrivePartition } from "../../../pipelines/2-ingest/tidy.ts";
@@ -175,7 +175,7 @@ const placeOf = (w: World, { topic, partition }: { topic: string; partition: num
 async function commitLine(w: World, at: { topic: string; partition: number }, row: Row): Promise<void> {
   const place = placeOf(w, at);
   const [lines, segment] = [place.path("lines"), place.path("parquet")];
-  await writeFile(lines, lineOf(row));
+  await writeFile(lines, linePartsOf(row).join(""));
   await writeSegment(w.lake, place, { lines, segment });
   const ref = await place.chain.putSegment(await readFile(segment), 0, 0, { rows: 1 });
   await place.commit({ first: 0, next: 1, lastEventId: row.eventId, add: [ref], remove: [] });
@@ -197,7 +197,7 @@ async function written(w: World): Promise<{ place: Partition; records: NewRecord
     }),
   );
   const [lines, segment] = [place.path("lines"), place.path("parquet")];
-  await writeFile(lines, lineOf(taken.row));
+  await writeFile(lines, linePartsOf(taken.row).join(""));
   await writeSegment(w.lake, place, { lines, segment });
   const content = { rows: 1, rejected: { records: 2, bytes: encodeRejected(rejected) } };
   const ref = await place.chain.putSegment(await readFile(segment), 0, 2, content);

@@ -5,7 +5,7 @@ import { parquetReadObjects } from "hyparquet";
 import { compressors } from "hyparquet-compressors";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { type Lake, openLake } from "../../../infra/lake/duckdb.ts";
-import { lineOf, type Row, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
+import { linePartsOf, type Row, writeSegment } from "../../../pipelines/2-ingest/day-segments.ts";
 import { recordId } from "../../../pipelines/record/ids.ts";
 import { fc } from "../../helpers/histories.ts";
 
@@ -34,7 +34,7 @@ const given = (row: Row) => ({
 
 async function bytesOf(rows: readonly Row[]): Promise<Uint8Array> {
   const [lines, segment] = [join(dir, "rows.lines"), join(dir, "made.parquet")];
-  await writeFile(lines, rows.map(lineOf).join(""));
+  await writeFile(lines, rows.flatMap(linePartsOf).join(""));
   await writeSegment(lake, PLACE, { lines, segment });
   return readFile(segment);
 }

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { canonicalText } from "../../../infra/canonical.ts";
 import type { LogRecord } from "../../../infra/log/log.ts";
-import { lineOf } from "../../../pipelines/2-ingest/day-segments.ts";
+import { linePartsOf } from "../../../pipelines/2-ingest/day-segments.ts";
 import { readRow } from "../../../pipelines/2-ingest/row.ts";
 import { compile, isValid, matchBulkRecord, textPattern } from "../../../pipelines/2-ingest/validate.ts";
 import { BODIES, TOPIC_OF } from "../../../pipelines/record/bodies.ts";
@@ -186,8 +186,9 @@ describe("a row", () => {
         const zod = readEnvelope(value);
         if (!zod.ok) throw new Error(zod.reason);
         expect(JSON.parse(read.row.body)).toEqual((JSON.parse(value.toString()) as Envelope).body);
-        expect(lineOf(read.row).split("\x1f")).toHaveLength(11);
-        expect(lineOf(read.row).indexOf("\n")).toBe(lineOf(read.row).length - 1);
+        const line = linePartsOf(read.row).join("");
+        expect(line.split("\x1f")).toHaveLength(11);
+        expect(line.indexOf("\n")).toBe(line.length - 1);
       }),
       { numRuns: 2_000 },
     );
