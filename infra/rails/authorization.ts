@@ -104,7 +104,7 @@ export interface SignedCancel {
 }
 
 export type AuthorizationState =
-  /** The nonce was not used up to `head`, the block of the read. */
+  /** The nonce is neither used nor cancelled, as of the block at which the chain was read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
   /** The nonce was used or cancelled some minutes or more before the block from which the search was to begin. */

@@ -76,8 +76,11 @@ const toSettlements = (read: AsOf<BlockTransfer[]>): AsOf<Settlement[]> =>
 export interface PaymentMethod {
   /** Returns why an entry cannot be paid, or null. */
   obstacleTo: (entry: PayableEntry) => string | null;
-  /** @param token reads from the first node that answers */
-  signer: (token: TokenAtNode) => Rail["sign"];
+  /**
+   * Returns the function that signs payments in a token.
+   * @param token reads from the first node that answers
+   */
+  signIn: (token: TokenAtNode) => Rail["sign"];
   /** Finds the transfer that used a nonce, in the blocks up to `head` of one node; null when there is none. */
   find: (node: TokenAtNode, query: SettlementQuery, head: Block) => Promise<BlockTransfer | null>;
 }
@@ -96,7 +99,7 @@ export function createTokenRail(options: EvmRailOptions, method: PaymentMethod):
     throw new RangeError("confirmations start at 1");
   const railOptions = { rpcUrl, agree, network, asset, confirmations, decimals };
   const money = tokenOnChain({ ...railOptions, ...(domain ? { domain } : {}) });
-  const sign = method.signer(money);
+  const sign = method.signIn(money);
   return {
     network,
     asset: money.asset,
@@ -132,7 +135,7 @@ export function createTokenRail(options: EvmRailOptions, method: PaymentMethod):
 export const createEvmRail = (options: EvmRailOptions): Rail =>
   createTokenRail(options, {
     obstacleTo: createObstacleCheck(options),
-    signer(token) {
+    signIn(token) {
       const signCharge = createChargeSigner(token);
       return (entry, wallet, context) =>
         entry.challenge ? signCharge(entry, entry.challenge, wallet) : signExact(entry, wallet, context);

@@ -342,7 +342,7 @@ const FEE_RESERVE = 10_000n;
 export const createTempoRail = (options: EvmRailOptions): Rail => ({
   ...createTokenRail(options, {
     obstacleTo: (entry) => whyNotTempo(entry, options.network, options.asset.toLowerCase()),
-    signer: createTempoSigner,
+    signIn: createTempoSigner,
     find: findByMemo,
   }),
   feeReserve: ({ challenge }) => (challenge && methodDetails(challenge).feePayer === true ? 0n : FEE_RESERVE),

@@ -181,12 +181,13 @@ export interface OpenIntent {
 
 /** One record of a source of listings. */
 export interface StandingListing {
+  /** The source's own name for the endpoint. */
   source_id: string;
   cap: string;
   event_id: string;
   /** Is the record a delisting? */
   gone: boolean;
-  /** Is the record the newest of its source id? */
+  /** Is the record the newest that the source has of this name? */
   newest: boolean;
   /** Normalised url of the endpoint; null if it is not known, as in a delisting that is read from the log. */
   url: string | null;

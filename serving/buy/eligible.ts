@@ -15,9 +15,9 @@ export const PUBLISH_HEADER = "Touchstone-Publish";
 
 /** Bounds on the calls that are sold (docs/design/orders.md). Prices are micro-units. */
 export interface SalePolicy {
-  /** Lowest seller's price. */
+  /** Calls with a lower seller's price are not sold. */
   leastPrice: bigint;
-  /** Highest seller's price. */
+  /** Calls with a higher seller's price are not sold. */
   maxPrice: bigint;
   /** Highest seller's price of an endpoint without a letter. */
   maxUnratedPrice: bigint;

@@ -228,9 +228,9 @@ export class PayOnDelivery {
       guarantee: quote ? guaranteeOf(quote.want, expect) : DEFAULT_GUARANTEE,
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),
-      // A buyer could write an expectation that no answer meets, and we would lose the price. So escrow is not
-      // offered beside an expectation: such a loss is counted against the buyer, like a payment that could not be
-      // collected.
+      // A buyer could write an expectation that no answer meets, and we would lose the price. Without escrow that
+      // loss is counted against the buyer, like a payment that could not be collected. With escrow it would be
+      // counted against nobody, so escrow is not offered beside an expectation.
       escrow: expect === null,
     };
   }

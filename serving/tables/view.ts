@@ -220,8 +220,8 @@ export class View {
 }
 
 /**
- * Largest number of evidence files of a bucket that are remembered: more days than the grading window has. The log
- * names all files.
+ * Largest number of evidence files of a bucket that are remembered, the newest ones. A bucket has about one a day, so
+ * they are of more days than the grading window has. Older files are named in the log alone.
  */
 const MAX_FILES_PER_BUCKET = 200;
 

@@ -167,7 +167,7 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
       : null;
   const assetOnlyOfTerms: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
   const networkOnlyOfTerms: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
-  const codesOfTermsOnly = new Set([...findAbsenceDefects(entry), ...assetOnlyOfTerms, ...networkOnlyOfTerms]);
+  const codesOfTermsOnly = new Set([...absenceDefectsOf(entry), ...assetOnlyOfTerms, ...networkOnlyOfTerms]);
   return {
     offer,
     isValid,
@@ -186,10 +186,11 @@ const ABSENCE_DEFECTS: readonly (readonly [DefectCode, readonly string[]])[] = [
 ];
 
 /**
- * Finds the defects that follow from an entry's missing members. Half of an EIP-712 domain counts as missing. An entry
- * without scheme or network is a bad entry.
+ * Returns the codes of those defects that, if this entry has them, come from members that it leaves out. Always among
+ * them: `missing_fee_payer`, and `missing_domain` (also for an EIP-712 domain with one of its two members);
+ * `bad_entry` if scheme or network is left out.
  */
-function findAbsenceDefects(entry: unknown): DefectCode[] {
+function absenceDefectsOf(entry: unknown): DefectCode[] {
   const absentMembers = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isMissing(entry, name)));
   const entryDefects: DefectCode[] = isMissing(entry, "scheme") || isMissing(entry, "network") ? ["bad_entry"] : [];
   return [...absentMembers.map(([code]) => code), ...entryDefects, "missing_domain", "missing_fee_payer"];

@@ -127,11 +127,13 @@ function englishFor(word: string): string[] {
 /** Returns the table's words for both parts of a compound, such as `Rückgabefrist`; undefined if it has no such parts. */
 function lookUpCompound(word: string): string | undefined {
   for (let at = word.length - MIN_PART_LENGTH; at >= MIN_PART_LENGTH; at--) {
-    const lastPart = lookUpGerman(word.slice(at));
-    if (lastPart === undefined) continue;
+    const lastEnglish = lookUpGerman(word.slice(at));
+    if (lastEnglish === undefined) continue;
     for (const joint of COMPOUND_JOINTS) {
-      const firstPart = word.slice(0, at).endsWith(joint) ? lookUpGerman(word.slice(0, at - joint.length)) : undefined;
-      if (firstPart !== undefined) return `${firstPart} ${lastPart}`;
+      const firstEnglish = word.slice(0, at).endsWith(joint)
+        ? lookUpGerman(word.slice(0, at - joint.length))
+        : undefined;
+      if (firstEnglish !== undefined) return `${firstEnglish} ${lastEnglish}`;
     }
   }
   return undefined;
