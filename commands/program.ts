@@ -1,5 +1,6 @@
 import { type Command, Help, InvalidArgumentError, Option } from "commander";
 import type { Config } from "../infra/config.ts";
+import { isDay } from "../pipelines/record/time.ts";
 import { EXIT, EXIT_MEANINGS, type ExitName } from "./exit.ts";
 import type { ArgsOfRow, CommandRow, OptionRow } from "./row.ts";
 import { COMMANDS, GROUPS, type OptionsOf, type Words } from "./table.ts";
@@ -82,9 +83,7 @@ function parseWholeNumber(text: string): number {
 }
 
 function parseUtcDay(text: string): string {
-  const at = Date.parse(`${text}T00:00:00.000Z`);
-  const isDay = /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(at) && new Date(at).toISOString().startsWith(text);
-  if (!isDay) throw new InvalidArgumentError("expected a date such as 2026-11-21");
+  if (!isDay(text)) throw new InvalidArgumentError("expected a date such as 2026-11-21");
   return text;
 }
 
