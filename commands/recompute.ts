@@ -47,7 +47,8 @@ export async function recomputeCommand(
     });
     const took_s = elapsedSeconds();
     print(options, { origin: head.origin, ...result, took_s }, [
-      `${result.ok} ok, ${result.pending} pending, ${result.differs} differ; ${result.tree_size} leaves of ${head.origin}, ` +
+      `${result.ok} ok, ${result.pending} pending, ${result.differs} differ, ${result.not_run} not run; ` +
+        `${result.tree_size} leaves of ${head.origin}, ` +
         `evidence up to ${result.closed_to || "no day yet"}, ${took_s} s`,
     ]);
     if (result.differs > 0)
@@ -55,6 +56,8 @@ export async function recomputeCommand(
         "differs",
         `${result.differs} published card${result.differs === 1 ? " does" : "s do"} not follow from the published evidence`,
       );
+    if (result.ok + result.pending === 0 && result.not_run > 0)
+      throw new Failure("nothing", `no card of ${endpoint} could be compared: what they depend on cannot be read`);
     if (result.ok + result.pending === 0) throw new Failure("nothing", `no card of ${endpoint} is published`);
     if (result.ok === 0) throw new Failure("nothing", "no evidence of these cards is published yet");
     if (!options.json) printLines(`next: touchstone audit ${options.from}`);

@@ -175,7 +175,7 @@ export function readClassMaps(path: string): ClassMaps {
   let document: unknown;
   try {
     const text = readFileSync(path, "utf8");
-    if (text.length > MAX_FILE_CHARS) fail(`is longer than ${MAX_FILE_CHARS} bytes`);
+    if (text.length > MAX_FILE_CHARS) fail(`is longer than ${MAX_FILE_CHARS} characters`);
     document = JSON.parse(text);
   } catch (error) {
     if (error instanceof ConfigError) throw error;

@@ -92,7 +92,7 @@ export async function probeByMethod(
   if (status !== 405) return { endpoint, probe: firstProbe, second: null };
   return {
     endpoint,
-    probe: excuseProbe(firstProbe, "no listing names a method, and neither GET nor POST is the one"),
+    probe: excuseProbe(firstProbe, `no listing names a method, and neither GET nor ${method} is the one`),
     second: null,
   };
 }

@@ -52,7 +52,7 @@ test("says of every card what came of it, and where to look next", async () => {
     new RegExp(`^${capOf("a")}  ${urlOf("a")}\\nok {6}leaf \\d+  2026-11-10T23:00:00.000Z  LIVENESS`),
   );
   expect(stdout).toMatch(
-    /\d+ ok, \d+ pending, 0 differ; \d+ leaves of record.example\/tree, evidence up to 2026-11-10/,
+    /\d+ ok, \d+ pending, 0 differ, 0 not run; \d+ leaves of record.example\/tree, evidence up to 2026-11-10/,
   );
   expect(stdout).toContain(`next: touchstone audit ${world.publicDir}`);
 });
