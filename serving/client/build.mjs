@@ -1,6 +1,7 @@
 // npm run build: bundles the library into two files of plain JavaScript, dist/client.mjs and dist/proof.mjs, and its
 // declarations into dist/client.d.mts and dist/proof.d.mts. These files are in the package. The service serves
-// dist/client.mjs, and dist/prove.mjs, which is bundled for its pages. All depend only on the sources and the lock file.
+// dist/client.mjs, and dist/prove.mjs, which is bundled for its pages. All files depend only on the sources and the
+// lock file.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
