@@ -54,19 +54,19 @@ export interface Sales {
 /** Longest wait for an order before its buyer gets a 202, real ms; shorter than the timeout of an idle socket. */
 const WAIT_MS = 100_000;
 /**
- * Longest wait for an earlier request with the same payment, real ms. With {@link WAIT_MS} it is shorter than the
+ * Longest wait for an earlier request with the same payment, real ms. Added to {@link WAIT_MS}, it is shorter than the
  * timeout of an idle socket.
  */
 const TURN_WAIT_MS = 15_000;
 /** Pause between two checks of whether the earlier request has created its order, real ms. */
 const TURN_INTERVAL_MS = 200;
-/** Most payments whose requests are under way at once in one process. */
+/** Largest number of payments for which one process creates orders at once. */
 const MAX_PAYMENTS_UNDER_WAY = 4_096;
-/** Final states of an order without a delivery. */
+/** Final states of an order that ended without a delivery, except `hold_failed` and `refunded`. */
 const UNDELIVERED_STATES: ReadonlySet<Order["state"]> = new Set(["released", "rejected", "voided", "reclaimable"]);
 /**
- * States of an order whose payment-identifier may be used again, since the buyer was not charged and owes nothing. An
- * order that is written off keeps its identifier: its buyer got the answer.
+ * States of an order whose payment-identifier may be used again, since the buyer was not charged, or was refunded. An
+ * order that is written off keeps its identifier: its answer passed, and the buyer's payment could not be collected.
  */
 const FREE_IDENTIFIER_STATES: ReadonlySet<Order["state"]> = new Set([
   ...UNDELIVERED_STATES,
@@ -94,7 +94,7 @@ export interface PurchaseRequest {
  */
 type ClaimedPurchase = Pick<Purchase, "key" | "claim">;
 
-/** The price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
+/** Returns the price as an order records it: the seller's price, our fee, and the sum that the buyer pays. */
 const quoteOf = (priceMicro: bigint, totalMicro: bigint): Quote => ({
   price: formatMoney(priceMicro),
   fee: formatMoney(totalMicro - priceMicro),
@@ -112,7 +112,7 @@ const notWrittenProblem = (): Problem =>
   new Problem("log_unavailable", "the order cannot be written now; ask again with the same payment", RETRY_LATER);
 
 /**
- * Returns the problem for a charged order whose answer has been deleted since. The payment does not buy another answer.
+ * Returns the problem for a charged order whose stored answer was deleted. The payment does not buy another answer.
  */
 function expiredProblem(order: Order): Problem {
   const { sha256, size } = answerDigestOf(order)!;
@@ -125,15 +125,15 @@ const isProblemCode = (code: string): code is ProblemCode => Object.hasOwn(PROBL
 const isOurFault = (code: string): boolean => !isProblemCode(code) || PROBLEMS[code].status >= 500;
 
 /**
- * Reports whether the work of this order may be done again for its payment: if it failed without a fault of the buyer's
- * request.
+ * Reports whether our own work for this order may be done again with its payment: if the work failed, and not by a
+ * fault of the buyer's request.
  */
 const mayRetryWork = (order: Order): boolean =>
   mayReopen(order) && (order.problem === null || isOurFault(order.problem.code));
 
 /**
- * Reports whether this order of a seller's call was refused before a seller was paid. Its buyer then gets the 402 with
- * that refusal again.
+ * Reports whether this order of a seller's call was refused before a seller was paid. The buyer then gets a 402 with
+ * the reason again.
  */
 const isRefused = ({ own, state, says, epoch, legs }: Order): boolean =>
   own === null &&
@@ -162,7 +162,7 @@ export function failureOf(error: unknown): OwnFailure {
 
 /** Checks a buyer's payment, creates the order that claims it, and answers the buyer with the outcome of the order. */
 export class Checkout {
-  /** Keys of the payments for which a request of this process is creating an order, or attempting its work again. */
+  /** Keys of the payments for which a request of this process creates an order, or does the work of one again. */
   readonly #underWay = new Set<string>();
 
   constructor(readonly sales: Sales) {}
@@ -172,10 +172,11 @@ export class Checkout {
   }
 
   /**
-   * Answers a request with a payment: with the outcome of the order that has the payment, or else with `buy`, which
-   * may create that order. Only one request of this process runs `buy` for a payment at a time. Others wait until it
-   * has created its order or has been refused: if they were refused meanwhile, their buyer would take the refusal for
-   * final, and the first request could still buy and charge.
+   * Answers a request with a payment. If an order has the payment, the answer is the outcome of that order. If no order
+   * has it, or the order's work may be done again, the answer is that of `buy`. Only one request of this process runs
+   * `buy` for a payment at a time. Other requests with the payment wait until that request has created its order or was
+   * refused. If they were refused at once, the buyer would take the refusal for final, although the first request may
+   * still buy and charge.
    * @throws Problem as {@link existingOrder}, {@link responseOf} and `buy`; unavailable if the earlier request takes
    * longer than 15 s to create its order
    */
@@ -218,10 +219,9 @@ export class Checkout {
     }
     const { table } = buying.orders;
     const sameIdentifier = identifier === null ? undefined : table.ofIdentifier(from, identifier);
-    // An order without a delivery was no purchase, so its identifier may be used again.
     if (sameIdentifier && sameIdentifier.key !== key && !FREE_IDENTIFIER_STATES.has(sameIdentifier.state)) {
-      // The problem does not name that order: nothing of this payment is verified yet, so anybody can send one with this
-      // wallet and a guessed identifier, and an order can be read by its id alone.
+      // The problem does not name that order. This payment is not verified yet, so anybody can send a payment with this
+      // wallet and a guessed identifier, and anybody who knows an order's id can read the order.
       const detail = "another order of this wallet has this payment-identifier: send the payment of that order again";
       throw new Problem("payment_used", detail);
     }
@@ -230,9 +230,9 @@ export class Checkout {
   }
 
   /**
-   * Runs `buy`. If it refuses, looks again for an order with this payment, since a concurrent request at another
-   * process may have created one. The buyer then gets the outcome of that order, not the refusal, after which its
-   * client would pay a second time.
+   * Runs `buy`. If `buy` refuses, looks again for an order with this payment, since a concurrent request at another
+   * process may have created one. The buyer then gets the outcome of that order: after a refusal its client would pay a
+   * second time.
    * @throws Problem of `buy` when no order has the payment, or the order ended without a delivery
    */
   async #orExistingOrder(
@@ -252,7 +252,10 @@ export class Checkout {
     return existing ? this.responseOf(existing, payment, sale) : (outcome as Response);
   }
 
-  /** Returns the order. @throws Problem payment_used when the order has another request, or another payment with this nonce */
+  /**
+   * Returns the order.
+   * @throws Problem payment_used when the order has another request, or another payment with this nonce
+   */
   requireSameRequest(order: Order, payment: Payment, requestSha256: string): Order {
     if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
     throw new Problem("payment_used", "this payment belongs to another order: sign a new one");
@@ -260,7 +263,7 @@ export class Checkout {
 
   /**
    * Returns why a payment cannot pay for a sale, or null.
-   * @param holdsS seconds from now for which the payment must stay valid
+   * @param holdsS seconds from now for which an `exact` payment must stay valid
    * @throws Problem unavailable when the payment cannot be verified now
    */
   async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<PaymentFault | null> {
@@ -292,8 +295,8 @@ export class Checkout {
   }
 
   /**
-   * Checks a payment into escrow for {@link paymentFault}. The payment must be valid until the money is in the escrow
-   * (the hold); the escrow contract checks the deadlines of the hold.
+   * Checks a payment into escrow for {@link paymentFault}. The payment must be valid only until the money is in the
+   * escrow (the hold); the deadlines of the hold are those of our offer.
    */
   async #escrowFault(payment: Payment, offer: PaymentRequirements, now: number): Promise<PaymentFault | null> {
     const { buying, cashier } = this.sales;
@@ -336,14 +339,14 @@ export class Checkout {
     };
   }
 
-  /** Buys a call with a verified payment. @throws Problem as {@link responseOf} and {@link requireSameRequest} do */
+  /** Buys a call with a verified payment. @throws Problem as {@link responseOf} and {@link requireSameRequest} */
   buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
     return this.#runOrder(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
 
   /**
    * Sells our own work for a verified payment.
-   * @param work rejects with the problem for the buyer; then nothing is charged
+   * @param work does the work; if it rejects with a problem, the buyer gets that problem and is not charged
    */
   sell(purchase: ClaimedPurchase, payment: Payment, sale: Sale, work: () => Promise<OwnAnswer>): Promise<Response> {
     return this.#runOrder(purchase, payment, sale, () =>
@@ -352,8 +355,8 @@ export class Checkout {
   }
 
   /**
-   * Creates the order and answers its buyer. If the order is refused before anything was written or paid, the answer is
-   * a 402 with no offers, or only escrow.
+   * Creates the order and answers its buyer. If the call is not bought, the answer is a 402 with no offers, or with
+   * escrow only.
    */
   async #runOrder(
     { claim }: ClaimedPurchase,
@@ -376,9 +379,9 @@ export class Checkout {
   }
 
   /**
-   * Waits until an order has ended, at most 100 s, and returns the response for its buyer: the answer, a 402, or a 202 with
-   * the state of the order.
-   * @throws Problem seller_failed, answer_expired, log_unavailable
+   * Waits at most 100 s until an order has ended or is left to recovery, and returns the response for its buyer: the
+   * answer, a 402, or a 202 with the state of the order.
+   * @throws Problem seller_failed, answer_expired, log_unavailable; for our own work, the problem that the order stored
    */
   async responseOf(known: Order, payment: Payment, sale: Sale): Promise<Response> {
     const order = await this.sales.buying.waitForOutcome(known, WAIT_MS);
@@ -398,7 +401,7 @@ export class Checkout {
     return uncachedJson(orderDocument(order), 202, { ...headers, location, "retry-after": RETRY_S });
   }
 
-  /** Returns the response after a charge that failed finally: a 402 without offers, with the failed settlement. */
+  /** Returns the response after a charge or a hold that failed finally: a 402 without offers, with the failure. */
   #unsettledResponse(order: Order, { version }: Payment, sale: Sale): Response {
     const { id, network, payer } = order;
     const failure = { code: settleFailure(order), says: orderText(order) };

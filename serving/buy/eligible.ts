@@ -21,7 +21,7 @@ export interface SalePolicy {
   maxPrice: bigint;
   /** Highest seller's price of an endpoint without a letter. */
   maxUnratedPrice: bigint;
-  /** Number of our own calls that must have passed before an endpoint without a letter is sold. */
+  /** Effective number of our own calls that must have passed before calls of an endpoint without a letter are sold. */
   minUnratedPasses: number;
 }
 
@@ -33,8 +33,8 @@ export const SALE_POLICY: Omit<SalePolicy, "leastPrice"> = {
 const smallest = (...amounts: bigint[]): bigint => amounts.sort((a, b) => (a < b ? -1 : 1))[0]!;
 
 /**
- * Returns the policy under the caps of the settings. A price above what may be lost in a day at one seller is never
- * paid, so it is not offered either.
+ * Returns the policy under the caps of the settings. Calls with a higher price than may be lost in a day at one seller
+ * are never bought, so they are not offered.
  */
 export function salePolicyOf(caps: OrderCaps): SalePolicy {
   const maxPrice = smallest(SALE_POLICY.maxPrice, caps.lossPerPayeeDay, caps.lossPerPlatformDay, caps.lossPerCapDay);
@@ -53,7 +53,10 @@ export interface SellableEndpoint {
   lettered: boolean;
 }
 
-/** Returns an endpoint's band (its letter, or UNRATED) and how many of our own calls passed, from its newest card. */
+/**
+ * Returns an endpoint's band (its letter, or UNRATED) and how many of our own calls passed, both from its newest card.
+ * The number is an effective one: old and correlated calls count less.
+ */
 function bandAndPassesOf(view: View, cap: string): { band: string; passes: number } {
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;
@@ -114,22 +117,24 @@ export function saleRefusal(view: View, cap: string, priceMicro: bigint, policy:
 }
 
 /**
- * Describes when a buyer is charged, in words for every input. The 402 of a call names the exact check
+ * Describes when a buyer is charged, in words that are true for every input. The 402 of a call names the exact check
  * (pipelines/orders/judgement.ts).
+ * @param name class of the endpoint
  */
 const guaranteeFor = (name = "any"): string =>
   name === "any"
     ? "You are charged only after the answer passed the check that the 402 of your call names: the right answer where your input fixes one that we know, else the seller's own schema, or the form and the status alone."
     : `You are charged only after the answer passed the check that the 402 of your call names: the right answer of the class ${name} where your input fixes it, else the seller's own schema, or the form and the status alone.`;
 
-/** What decides whether a call is sold: the policy, the network, and the sellers with unpaid refunds. */
+/** What decides whether a call is sold, besides the endpoint's record: the policy, the network, and our orders. */
 export interface SaleContext {
   policy: SalePolicy;
   /** The network on which both buyers pay and sellers are paid. */
   cashier: { network: string };
   buying: {
+    /** Tells which sellers have money of ours for a call that did not pass. */
     orders: { table: Pick<OrderTable, "isOwedBy"> };
-    /** Why nothing is bought from anybody now, as a sentence; null or absent: something is. */
+    /** Why no call of any seller is bought now, as a sentence; null or absent: calls are bought. */
     whyClosed?: string | null;
   };
 }
@@ -137,8 +142,8 @@ export interface SaleContext {
 /**
  * Returns how to buy a call of an endpoint through this service (the operation `via`), for check answers; or why
  * `via` would refuse it now. Spending caps that change within seconds are checked only by `via`.
- * @param under a normalised url that matches the endpoint's template; the returned url sets the template's variables
- * to its values
+ * @param under a normalised url that matches the endpoint's template; the returned url has the values of this url for
+ * the template's variables
  */
 export function buyTerms(
   view: View,

@@ -31,10 +31,11 @@ export interface Execution {
 }
 
 /**
- * Requests the prices of candidates (endpoints that may serve the call), one after another, the best first. It skips
- * a candidate without a price, one that costs too much, and one that is refused, and stores the reason for the buyer.
+ * Requests the prices of candidates (endpoints that may serve the call), one after another, the best first. A candidate
+ * that has no price, costs too much or is refused is skipped, and the reason is stored for the buyer.
  */
 class Candidates implements Fallback {
+  /** The reason for each skipped candidate, in words for the buyer. */
   readonly skipped: string[] = [];
   readonly #remainingCaps: string[];
   readonly #deadlineMs: number;
@@ -50,7 +51,7 @@ class Candidates implements Fallback {
    * yet.
    */
   #cancellationGranted = false;
-  /** The order's place (the permission to run) among all calls that run at once. */
+  /** The place of this order among all bought calls that run at once; null: no candidate was chosen yet. */
   #place: Place | null = null;
 
   constructor(
@@ -67,13 +68,15 @@ class Candidates implements Fallback {
     return this.#deadlineMs - systemClock.monotonic();
   }
 
+  /** Reports whether there is another candidate, time to try it and, for a fallback, permission to cancel a payment. */
   left(): boolean {
     if (this.#remainingCaps.length === 0 || this.leftMs <= 0) return false;
     return this.#maxPriceMicro === null || this.mayCancel();
   }
 
+  /** Reports whether the payment to the last seller may be cancelled. A permission counts once, until it is used. */
   mayCancel(): boolean {
-    this.#cancellationGranted ||= this.selling.takeFallback(this.execution.payment!.from);
+    this.#cancellationGranted ||= this.selling.takeCancellation(this.execution.payment!.from);
     return this.#cancellationGranted;
   }
 
@@ -88,6 +91,7 @@ class Candidates implements Fallback {
     return this;
   }
 
+  /** Returns the quote of the next candidate that can be bought from; null if there is none. */
   async quote(): Promise<SellerQuote | null> {
     while (this.left()) {
       const cap = this.#remainingCaps.shift()!;
@@ -106,6 +110,7 @@ class Candidates implements Fallback {
     return null;
   }
 
+  /** Returns the quote of a candidate, or the reason why it is skipped. @throws Problem */
   async #askPrice(cap: string): Promise<SellerQuote | string> {
     const { selling, execution } = this;
     const { request, payment } = execution;
@@ -138,7 +143,7 @@ class Candidates implements Fallback {
     const refusal = saleRefusal(view, cap, priceMicro, policy);
     if (refusal) return refusal;
     const now = Math.floor(systemClock.now().getTime() / 1000);
-    // A payment that is in escrow stays there after its signature has expired.
+    // The expiry of a payment's signature does not matter once the money is in escrow.
     const validUntil = payment?.scheme === "exact" ? payment.validBefore : null;
     if (this.#maxPriceMicro !== null && validUntil !== null && validUntil < now + requiredValidityS(quote))
       return "your payment ends too soon.";
@@ -149,7 +154,7 @@ class Candidates implements Fallback {
   }
 }
 
-/** Returns the candidates that the buyer named, or the best ones for its need. */
+/** Returns the ids of the candidates: those that the buyer named, or the best ones for the buyer's need. */
 async function capsOf(selling: PayOnDelivery, { request }: Execution): Promise<readonly string[]> {
   const { need, capability_ids, input, class: kind, max_price, min_band, max_latency_ms } = request;
   if (capability_ids) return capability_ids;
@@ -185,7 +190,7 @@ export async function execute(selling: PayOnDelivery, execution: Execution): Pro
   );
 }
 
-/** Handles a request without a payment, or with a payment that belongs to no order yet. */
+/** Answers a request without a payment, or with a payment that belongs to no order yet. */
 async function executeNew(selling: PayOnDelivery, execution: Execution, requestSha256: string): Promise<Response> {
   const { checkout, sales } = selling;
   const { payment, publish, client } = execution;

@@ -3,7 +3,7 @@ import { sampleValue } from "../../pipelines/1-observe/probe/synthetic.ts";
 
 type Json = Record<string, unknown>;
 
-/** Method, input and output of something that is sold. Catalogues read them from its 402. */
+/** Method, input and output of a call that is sold. Catalogues read them from the call's 402. */
 export interface CallDescription {
   method: "GET" | "POST";
   /** Query, or JSON body of a POST: a schema, and an example that is valid against it. */
@@ -17,7 +17,7 @@ const SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema";
 const MAX_LEVELS = 3;
 /** Longest schema in a 402, characters. It is sent in a header, and the client sends it back in one. */
 const MAX_OUTLINE_LENGTH = 1_500;
-/** Most properties that are kept of one object schema, and most values of an `enum`: a longer enum is left out. */
+/** Largest number of properties that are kept of one object schema, and of values of an `enum` that is kept. */
 const MAX_MEMBERS = 24;
 const KEPT_KEYWORDS = [
   "type",
@@ -32,8 +32,8 @@ const KEPT_KEYWORDS = [
 ] as const;
 
 /**
- * Returns the upper levels of a JSON Schema: types, properties, required properties, bounds and short lists of
- * values. Without the rest, such as patterns, the result accepts more values, never fewer.
+ * Returns the upper levels of a JSON Schema: types, properties, required properties, bounds and short lists of values.
+ * The rest, such as patterns, is left out, so the result accepts more values than the schema, never fewer.
  */
 export function outlineOf(schema: unknown): Json {
   for (let levels = MAX_LEVELS; levels > 0; levels--) {
@@ -74,7 +74,7 @@ export const outlinesOf = (body: z.ZodType, answer: z.ZodType): { input: Json; o
   output: outlineOf(z.toJSONSchema(answer, { unrepresentable: "any" })),
 });
 
-/** Returns a schema for each member of an input. It has a type only for texts. */
+/** Returns a schema for each member of an input: with the type of a text, and without a type for other values. */
 const typesOf = (sent: Json): Record<string, Json> =>
   Object.fromEntries(
     Object.entries(sent).map(([name, value]) => [name, typeof value === "string" ? { type: "string" } : {}]),

@@ -63,8 +63,8 @@ const legDocument = (leg: Leg): OrderShown["legs"][number] => ({
 
 /**
  * Returns an order as a document for its buyer (`svc.order.v1`).
- * @param byId fields for a reader that knows the order's id: the answer's bytes if the buyer was charged (null:
- * deleted since), and the salts of the published hashes of the call
+ * @param byId members for a reader that knows the order's id: the answer's bytes if the buyer was charged (null: they
+ * were deleted), and the salts of the published hashes of the call
  */
 export function orderDocument(
   order: Order,

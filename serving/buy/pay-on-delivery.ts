@@ -32,8 +32,8 @@ export interface PayOnDeliveryDeps {
   /** Largest number of price requests to one seller's platform in a minute, for all buyers together. */
   quotesPerDomainMinute: number;
   /**
-   * Most payments to sellers that we cancel in an hour: for the orders of one buyer's wallet, and for all buyers
-   * together. Each cancellation costs us a transaction.
+   * Largest number of payments to sellers that we cancel in an hour: for the orders of one buyer's wallet, and for all
+   * buyers together. Each cancellation costs us a transaction.
    */
   cancellationsPerHour: { payer: number; all: number };
 }
@@ -75,15 +75,15 @@ export const holderOf = (client: string, payment: Pick<Payment, "from">, url: st
 export const EXPECT_HEADER = "Touchstone-Expect";
 
 const RETRY_LATER = { headers: { "retry-after": "5" } };
-/** Fault: the seller's newest 402 allows only a weaker check than the buyer was promised. */
+/** The fault of a payment whose buyer was promised a stronger check than the seller's newest 402 allows. */
 const WEAKER_CHECK_FAULT: PaymentFault = {
   code: "guarantee_changed",
   says: "the seller changed what it says of its answers, so less of them can be checked than you were promised: nothing was paid; pay again if these terms suit you",
 };
 
 /**
- * Returns why a payment is refused if its buyer was promised a stronger check than is possible now; null if it was not.
- * Clients of version 2 send back the description of the terms that they saw.
+ * Returns a fault if the buyer of a payment was promised a stronger check than is possible now; else null. The promise
+ * is in the description of the terms, which clients of version 2 send back.
  */
 export function weakerThanPromised(
   { termsDescription }: Pick<Payment, "termsDescription">,
@@ -93,14 +93,14 @@ export function weakerThanPromised(
   return promised === null || isAtLeastAsStrong(strongestCheckOf(want), promised) ? null : WEAKER_CHECK_FAULT;
 }
 
-/** The promise before the seller was asked for its price. */
+/** The promise in the answer to a repeated payment, for which the seller is not asked for its price again. */
 const DEFAULT_GUARANTEE = "You are charged only if the answer passed.";
 
-/** Returns the hash that binds a payment to a call: over the request and the buyer's expectation. */
+/** Returns the hash that binds a payment to a call, over the seller's request and the buyer's expectation. */
 const requestSha256Of = ({ sha256 }: CallRequest, expect: BuyersExpectation | null): string =>
   expect === null ? sha256 : sha256hex(`${sha256}\n${canonicalText(expect)}`);
 
-/** Longest request that is repeated in its 402 as an example, characters. */
+/** Longest query or body that is repeated as an example in the 402 for it: characters or bytes. */
 const MAX_EXAMPLE_LENGTH = 500;
 
 /** Returns the members of a body that is a small JSON object; none for any other body. */
@@ -121,8 +121,10 @@ function smallJsonObject(body: Uint8Array | null): Record<string, unknown> {
 export class PayOnDelivery {
   readonly checkout: Checkout;
   readonly places = new SalePlaces();
+  /** Counts price requests to one platform. */
   readonly #platforms: Limiter;
-  readonly #fallbacks: { payer: Limiter; all: Limiter };
+  /** Count cancelled payments to sellers: of one buyer's wallet, and of all. */
+  readonly #cancellations: { payer: Limiter; all: Limiter };
 
   constructor(
     readonly sales: Sales,
@@ -133,11 +135,11 @@ export class PayOnDelivery {
     const quota = deps.quotesPerDomainMinute;
     this.#platforms = new Limiter({ name: "prices of one platform", quota, windowS: 60 }, monotonicNow);
     const { payer, all } = deps.cancellationsPerHour;
-    this.#fallbacks = {
+    this.#cancellations = {
       payer: new Limiter({ name: "fallbacks", quota: payer, windowS: 3600 }, monotonicNow),
       all: new Limiter({ name: "all fallbacks", quota: all, windowS: 3600 }, monotonicNow),
     };
-    sales.buying.cancelling.mayCancel = (payer) => this.takeFallback(payer);
+    sales.buying.cancelling.mayCancel = (payer) => this.takeCancellation(payer);
   }
 
   /**
@@ -156,20 +158,20 @@ export class PayOnDelivery {
     );
   }
 
-  /** Handles a request without a payment, or with a payment that belongs to no order yet. */
+  /** Answers a request without a payment, or with a payment that belongs to no order yet. */
   async #callNew(viaCall: ViaCall, sellable: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = viaCall;
     const { cashier, policy } = this.sales;
     const quote = await this.quote(sellable, request, viaCall);
     const sale = this.#saleOf(sellable, viaCall, quote);
-    // Only a 402 describes the call. Describing it waits for a worker thread, so it is not done when the payment is
+    // Only a 402 describes the call. The description waits for a worker thread, so it is not made for a payment that is
     // accepted.
     const refuse = async (terms: Parameters<typeof paymentRequired>[2]) =>
       paymentRequired(cashier, { ...sale, described: await this.#describeCall(sellable, viaCall, quote) }, terms);
     const saleRefusalText = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (saleRefusalText) return refuse({ error: saleRefusalText, sold: false });
-    // The spending caps are checked here, by `Buying.buy`, before the order's intent to pay is written to the log,
-    // and once it is there. Each check is needed, since other orders begin and end between them.
+    // The spending caps are checked here, when `Buying.buy` begins, before the order's intent to pay is written to the
+    // log, and after it was written. Each check is needed, since other orders begin and end between them.
     const capRefusal = this.sales.buying.findRefusal(sellerOf(quote), null);
     if (capRefusal) return refuse(refusalOffer(capRefusal.says, capRefusal));
     if (!payment) return refuse({ error: "Payment required: you are charged if it passes." });
@@ -181,8 +183,8 @@ export class PayOnDelivery {
   }
 
   /** Reports whether one more payment to a seller may be cancelled for this buyer's wallet, and counts it. */
-  takeFallback(payer: string): boolean {
-    const { payer: payerLimiter, all } = this.#fallbacks;
+  takeCancellation(payer: string): boolean {
+    const { payer: payerLimiter, all } = this.#cancellations;
     return payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
   }
 
@@ -228,14 +230,14 @@ export class PayOnDelivery {
       guarantee: quote ? guaranteeOf(quote.want, expect) : DEFAULT_GUARANTEE,
       mime: quote?.want.mime ?? "application/json",
       totalMicro: buyerTotal(priceMicro),
-      // A buyer could write an expectation that no answer meets, and we would lose the price. Without escrow that
-      // loss is counted against the buyer, like a payment that could not be collected. With escrow it would be
-      // counted against nobody, so escrow is not offered beside an expectation.
+      // A buyer could write an expectation that no answer meets, and we would lose the seller's price. Without escrow
+      // the loss is counted against the buyer, like a payment that could not be collected. With escrow it would be
+      // counted against nobody, so escrow is not offered for a call with an expectation.
       escrow: expect === null,
     };
   }
 
-  /** Returns the description of the call and its answer, from the seller's 402 and this request. */
+  /** Describes the call and its answer for the 402 of this request, from the seller's 402 and the request. */
   async #describeCall(
     { method }: SellableEndpoint,
     { query, body }: ViaCall,

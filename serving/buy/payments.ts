@@ -32,8 +32,8 @@ const Extensions = z.object({ "payment-identifier": z.object({ info: Info }).par
 const Identifier = z.string().min(IDENTIFIER.min).max(IDENTIFIER.max).regex(new RegExp(IDENTIFIER.pattern));
 
 /**
- * Returns the identifier that a client gave its payment (x402's extension `payment-identifier`), or null. @throws
- * Problem bad_payment
+ * Returns the identifier that a client gave its payment (x402's extension `payment-identifier`), or null.
+ * @throws Problem bad_payment
  */
 function identifierIn(header: string, extensions: unknown): string | null {
   const id = Extensions.safeParse(extensions).data?.["payment-identifier"]?.info?.id;
@@ -50,7 +50,7 @@ export interface Payment {
   scheme: string;
   /** CAIP-2. */
   network: string;
-  /** The network as the payment writes it; version 1 uses names. */
+  /** The network as written in the payment: in version 1 a name, in version 2 a CAIP-2 id. */
   networkName: string;
   from: string;
   to: string;
@@ -65,7 +65,7 @@ export interface Payment {
    * repeats them. They differ between offers, and the payment's nonce depends on them. Null for other payments.
    */
   deadlines: { captureDeadline: number; refundDeadline: number } | null;
-  /** Description in the 402 that the payment answers, which clients of version 2 send back; null if it is not sent. */
+  /** Description in the 402 that the payment answers. Clients of version 2 may send it back; null: not sent. */
   termsDescription: string | null;
   /** Identifier that the client gave the payment (x402's extension `payment-identifier`). */
   identifier: string | null;
@@ -96,7 +96,7 @@ function decodeHeader(header: string, text: string): unknown {
 const SaltedPayload = z.looseObject({ salt: z.string().regex(/^0x[0-9a-fA-F]{64}$/) });
 const Deadlines = z.object({ captureDeadline: z.int(), refundDeadline: z.int() });
 
-/** Returns the members that a payment into escrow has besides its authorization. */
+/** Returns what a payment into escrow has besides its authorization: the salt, and the deadlines. @throws Problem */
 function escrowFieldsOf(header: string, accepted: unknown, payload: unknown) {
   const salted = SaltedPayload.safeParse(payload);
   const echoedDeadlines = Deadlines.safeParse((accepted as { extra?: unknown }).extra);
@@ -143,7 +143,7 @@ export function paymentOf(headers: Headers): Payment | null {
   };
 }
 
-/** Returns the offer that this payment answers: our current offer, with the deadlines that the buyer accepted. */
+/** Returns the offer that this payment answers: our current offer, with the deadlines that the payment repeats. */
 export const offerAnsweredBy = ({ deadlines }: Payment, offer: PaymentRequirements): PaymentRequirements =>
   deadlines ? { ...offer, extra: { ...offer.extra, ...deadlines } } : offer;
 

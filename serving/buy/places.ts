@@ -4,11 +4,11 @@ import { OWN_FETCHES_AT_ONCE, PRICES_AT_ONCE, VIA_AT_ONCE } from "../../pipeline
 import { Problem } from "../http/problem.ts";
 
 /**
- * Number of places for price requests that are reserved for requests with a payment. A place allows one piece of work
- * to run.
+ * Number of places for price requests that are reserved for buyers' requests with a payment. A place allows one piece
+ * of work to run.
  */
 const RESERVED_PRICE_PLACES = 4;
-/** Longest wait for a place for a call or for our own work, ms. The buyer's payment must stay valid meanwhile. */
+/** Longest wait for a place for a call or for our own work, ms. The buyer's payment must stay valid during the wait. */
 const WAIT_MS = 5_000;
 /** Longest wait for a place for a price request, ms. */
 const PRICE_WAIT_MS = 2_000;
@@ -17,13 +17,13 @@ const PRICE_WAIT_MS = 2_000;
  * occupy it for ever. A call of one seller takes at most 90 s, and each call of an execution restarts this time.
  */
 const PLACE_LIFETIME_MS = 150_000;
-/** Value of Retry-After, seconds. A seller has 30 to 90 s for its answer, and most need a few. */
+/** Value of Retry-After, seconds. A seller has 30 to 90 s for its answer, and most sellers need a few seconds. */
 const RETRY_S = "5";
 
 /**
- * Bounds how much runs at once: bought calls, requests for sellers' prices, and our own work. A place is taken before
- * the claim is written and before anything is signed, so a buyer without a place can send its payment again. Places are
- * shared fairly by payer, client network and seller's platform.
+ * Limits how many bought calls, requests for sellers' prices, and pieces of our own work run at once. A place is taken
+ * before the order is written to the log and before we sign a payment, so a buyer that gets no place can send its
+ * payment again. Places are shared fairly by payer, client network and seller's platform.
  */
 export class SalePlaces {
   readonly #calls = new Places({ name: "bought calls", size: VIA_AT_ONCE });
@@ -31,7 +31,7 @@ export class SalePlaces {
   readonly #ownWork = new Places({ name: "own work", size: OWN_FETCHES_AT_ONCE });
 
   /**
-   * Takes a place for a call. The place may be moved to another seller; the caller releases it when the order has
+   * Takes a place for a call. The caller may move the place to another seller, and releases it when the order has
    * ended.
    * @param withinMs time until the request's deadline
    * @throws Problem too_many_requests, unavailable

@@ -15,7 +15,7 @@ type Candidate = PlanAnswer["candidates"][number];
 /** A candidate with the closeness of its text to the need (`Hit.fit`). */
 type FittingCandidate = Candidate & { fit: number };
 
-/** The rule of ranking, as it is published. */
+/** The rule of ranking, as answers state it. */
 export const RULE =
   "What holds every word of the need first, those before it whose text fits closely; then the better letter (A, B, C, D, then no letter); then the higher composite, which is a sum of lower bounds; then the lower price; then the shorter 95th percentile of latency, where it is known; then the url. Only endpoints whose calls this service would buy right now. Nobody pays for a place.";
 
@@ -24,15 +24,15 @@ export const RULE =
  * card.
  */
 const MAX_EXAMINED = 500;
-/** Endpoints that are examined between two yields to the event loop. */
+/** Number of endpoints that are examined between two yields to the event loop. */
 const EXAMINED_PER_TURN = 50;
 
 const isBandAtLeast = (band: Candidate["band"], lowestBand: PlanQuery["min_band"]): boolean =>
   lowestBand === undefined || (band !== "UNRATED" && band <= lowestBand);
 
 /**
- * Compares one endpoint with a query. Returns a candidate, whose rank is added to its reasons later; or the reason
- * why the endpoint is passed over.
+ * Compares one endpoint with a query. Returns a candidate, to whose reasons {@link rankCandidates} adds the rank; or
+ * the reason why the endpoint is passed over.
  */
 function candidateOf(
   view: View,
@@ -61,7 +61,7 @@ function candidateOf(
   };
 }
 
-/** The keys of the ranking rule, in order: `compare` is above zero if `a` ranks behind `b`; `behind` is the reason. */
+/** The keys of the ranking rule, in order. `compare` is above zero if `a` ranks behind `b`, for the reason `behind`. */
 const RANKING_KEYS: readonly { compare: (a: FittingCandidate, b: FittingCandidate) => number; behind: string }[] = [
   { compare: (a, b) => a.fit - b.fit, behind: "its text is closer to the need" },
   { compare: (a, b) => RANKED.indexOf(a.band) - RANKED.indexOf(b.band), behind: "its letter is better" },
@@ -93,13 +93,13 @@ export interface PlanContext {
   baseUrl: string;
   seller: SaleContext;
   now: Date;
-  /** true: only endpoints that contain every word, since a purchase must not rest on a guess. */
+  /** true: only endpoints whose text contains every word, since a guess must not lead to a purchase. */
   strict?: boolean;
 }
 
 /**
  * Finds and ranks endpoints for a need by {@link RULE}, from the view only, without a call to a seller.
- * @returns candidates with their reasons, and the number of skipped endpoints by reason
+ * @returns candidates with their reasons, and the number of endpoints that were passed over, by reason
  */
 export async function rankEndpointsFor(view: View, query: PlanQuery, context: PlanContext): Promise<PlanAnswer> {
   const question = readQuestion(query.need);

@@ -7,7 +7,7 @@ import { fillTemplate, variablesOf } from "../../pipelines/record/template.ts";
 import { type FieldError, Problem } from "../http/problem.ts";
 import type { SellableEndpoint } from "./eligible.ts";
 
-/** What a buyer sends for one call. */
+/** The parts of a buyer's request that a call of the seller is built from. */
 export interface BuyerInput {
   /** Values of the variables of the endpoint's url; missing ones are taken from the query. */
   path?: Readonly<Record<string, string>> | undefined;
@@ -39,9 +39,9 @@ function refuse(fields: readonly SchemaFault[]): never {
 }
 
 /**
- * Builds the request to the seller. A plain endpoint gets its url, whose variables the buyer's input fills, with the rest
- * of the buyer's query, and the buyer's body, `accept` and `content-type`. A tool of an MCP server gets its arguments.
- * Nothing else of the buyer's request reaches the seller.
+ * Builds the request to the seller. For a plain endpoint: its url, with variables filled from the buyer's input and the
+ * rest of the buyer's query added; the buyer's body (of a POST), `accept` and `content-type`. For a tool of an MCP
+ * server: the tool's arguments. Nothing else of the buyer's request reaches the seller.
  * @throws Problem bad_input
  */
 export function sellerRequest({ url, method, tool }: SellableEndpoint, input: BuyerInput): CallRequest {
@@ -66,8 +66,8 @@ export function sellerRequest({ url, method, tool }: SellableEndpoint, input: Bu
 }
 
 /**
- * Returns the url with its variables filled. Values that are taken from the query are removed from `query`. @throws
- * Problem bad_input
+ * Returns the url with its variables filled. Values that are taken from the query are removed from `query`.
+ * @throws Problem bad_input
  */
 function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" | "query">): string {
   const url = withoutOverridden(listed, query);
@@ -76,7 +76,8 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
   const faults: { path: string[]; detail: string }[] = [];
   for (const name of variablesOf(listed)) {
     const isFromPath = Object.hasOwn(path, name);
-    // A variable whose parameter the buyer's query sets stays there, and may stand in `path` in its place only.
+    // The buyer's query sets the parameter of an overridden variable. If the variable has the parameter's name, its
+    // value stays in `query`, and must not be in `path` too.
     const isOverridden = !names.has(name);
     const inQuery = isFromPath && !isOverridden ? [] : query.getAll(name);
     const givenValues = isFromPath ? [path[name]!, ...inQuery] : inQuery;

@@ -9,7 +9,7 @@ import { feeOf } from "../../pipelines/record/money.ts";
 import { OPEN_HEADERS } from "../http/open.ts";
 import { type CallDescription, extensionsOf, outputSchemaOf } from "./extensions.ts";
 import type { Payment } from "./payments.ts";
-import { type PaymentFault, REQUIRED_VALIDITY_S } from "./wrong.ts";
+import { OFFERED_VALIDITY_S, type PaymentFault } from "./wrong.ts";
 
 /** The account that receives buyers' payments: token, address, and the escrow if there is one. */
 export interface Cashier {
@@ -41,7 +41,7 @@ export interface Sale {
   escrow?: boolean;
 }
 
-/** Returns the url of what is sold, with the query of the request. */
+/** Returns the url of the resource that is sold, with the query of the request. */
 export const resourceUrl = ({ baseUrl }: { baseUrl: string }, path: string, query: URLSearchParams): string =>
   `${baseUrl}${path}${query.size > 0 ? `?${query}` : ""}`;
 
@@ -53,7 +53,7 @@ const MIN_ESCROW_TOTAL = 50_000n;
 /** Highest total for which escrow is offered, micro-units; above it the risk is too large. */
 const MAX_ESCROW_TOTAL = 1_000_000n;
 
-/** Returns the real time, which is the chain's, in unix seconds. */
+/** Returns the time of the machine's clock, with which the times in payments are compared, unix seconds. */
 export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
 /** Returns an `exact` offer of x402 version 2. @param totalMicro micro-units */
@@ -66,18 +66,18 @@ export const exactOffer = (
   amount: totalMicro.toString(),
   asset,
   payTo,
-  maxTimeoutSeconds: REQUIRED_VALIDITY_S,
+  maxTimeoutSeconds: OFFERED_VALIDITY_S,
   extra: { name: domain.name, version: domain.version },
 });
 
-/** Returns an offer of payment into escrow with deadlines from now; null when the sale is not offered that way. */
+/** Returns an offer of payment into escrow, with deadlines counted from now; null if escrow is not offered. */
 export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
   const { totalMicro } = sale;
   const isInRange = sale.escrow && totalMicro >= MIN_ESCROW_TOTAL && totalMicro <= MAX_ESCROW_TOTAL;
   return isInRange && escrow ? escrow.offer(totalMicro, chainNow()) : null;
 }
 
-/** Which offers a 402 makes: all, none, or only payment into escrow, with which a buyer cannot cause us a loss. */
+/** Which offers a 402 makes: all, none, or only payment into escrow, which is collected before the seller is paid. */
 type OfferedSchemes = boolean | "escrow";
 
 /** Returns all offers of version 2, `exact` first. */
@@ -108,7 +108,7 @@ export const refusalFields = ({ code, says }: PaymentFault): RefusalFields => ({
  * Returns a 402 with our terms for both versions of x402: version 2 in the header `PAYMENT-REQUIRED`, version 1 in
  * the body.
  * @param error why a payment is required, why the buyer's payment was refused, or why none is accepted
- * @param sold false: nothing is offered; `escrow`: only the escrow
+ * @param sold true: everything is offered; false: nothing; `escrow`: only payment into escrow
  */
 export function paymentRequired(
   cashier: Cashier,

@@ -3,10 +3,10 @@ import { parseMoney } from "../../pipelines/record/money.ts";
 import type { Payment } from "./payments.ts";
 
 /**
- * Seconds for which a buyer's authorization must be valid: longer than our call of the seller and the settlement after
- * it (payments.md).
+ * Seconds for which our offers ask a buyer to sign its payment (`maxTimeoutSeconds`): longer than our call of the
+ * seller and the settlement after it take (payments.md).
  */
-export const REQUIRED_VALIDITY_S = 240;
+export const OFFERED_VALIDITY_S = 240;
 
 /** A fault of a payment: an error code of x402's specification (section 9), and its description. */
 export interface PaymentFault {
@@ -40,8 +40,8 @@ export const faultFromReason = (reason: string): PaymentFault => ({
 });
 
 /**
- * Longest validity of a payment that is accepted, seconds. Until a payment expires its order is watched, and a refund
- * waits.
+ * Longest validity of a payment that is accepted, seconds. Until a payment expires, its order is watched, and a refund
+ * is not sent.
  */
 const MAX_VALIDITY_S = 3_600;
 /** The official clients set `validAfter` this many seconds before the time of signing. */
@@ -50,8 +50,8 @@ const SIGNED_BEFORE_S = 600;
 const utc = (seconds: number): string => new Date(seconds * 1000).toISOString();
 
 /**
- * Returns the fault of a payment's validity, or null. The fault names our time, and the error of the buyer's clock if
- * the payment was signed just now for the validity that the terms require.
+ * Returns the fault of a payment's validity, or null. The fault names our time, and the error of the buyer's clock in
+ * case the payment was signed just now for {@link OFFERED_VALIDITY_S}.
  * @param now unix seconds
  * @param holdsS seconds from now for which the payment must still be valid
  */
@@ -66,11 +66,11 @@ export function validityFault(
   const isValidTooLong = validBefore > now + MAX_VALIDITY_S;
   if (!isNotYetValid && !expiresTooSoon && !isValidTooLong) return null;
   const clockErrorS = expiresTooSoon
-    ? validBefore - REQUIRED_VALIDITY_S - now
-    : Math.max(validBefore - REQUIRED_VALIDITY_S, validAfter + SIGNED_BEFORE_S) - now;
+    ? validBefore - OFFERED_VALIDITY_S - now
+    : Math.max(validBefore - OFFERED_VALIDITY_S, validAfter + SIGNED_BEFORE_S) - now;
   const maxSafe = BigInt(Number.MAX_SAFE_INTEGER);
   const shownErrorS = BigInt(Math.abs(clockErrorS)) < maxSafe && clockErrorS !== 0 ? clockErrorS : 0;
-  const clock = `Our clock says ${utc(now)}. If you signed it just now for ${REQUIRED_VALIDITY_S} s, your clock is ${Math.abs(shownErrorS)} s ${shownErrorS < 0 ? "behind" : "ahead"}.`;
+  const clock = `Our clock says ${utc(now)}. If you signed it just now for ${OFFERED_VALIDITY_S} s, your clock is ${Math.abs(shownErrorS)} s ${shownErrorS < 0 ? "behind" : "ahead"}.`;
   if (isNotYetValid)
     return { code: VALID_AFTER, says: `the payment does not hold yet, but in ${validAfter - now} s. ${clock}` };
   const requirement = expiresTooSoon

@@ -12,13 +12,13 @@ import type { Fetch } from "./http.ts";
 /** Time limit for the body of a 402, ms. */
 const BODY_TIMEOUT_MS = 5000;
 
-/** Asks the guard about a demand. A demand that could not be read whole is refused without asking. */
+/** Asks the guard about a demand. A demand that could not be read whole is refused without asking the guard. */
 const judge = (guard: Guard, demand: Omit<Demand, "offers">, { offers, unread }: PaymentDemand): Promise<Decision> =>
   unread === null ? guard({ ...demand, offers }) : Promise.resolve(unreadable(unread));
 
 export interface FetchOptions {
   /**
-   * Selects the offers that the wallet that uses this fetch can pay. The guard judges only these, and every offer whose
+   * Selects the offers that the wallet above this fetch can pay. The guard judges these offers, and every offer whose
    * scheme or network cannot be read. Default: all offers.
    */
   offers?: (offer: Offer) => boolean;

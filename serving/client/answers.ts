@@ -38,7 +38,10 @@ export interface Correction {
   fault: string;
   says: string;
   issuedAt: string;
-  /** Id of the record (a stored observation of the endpoint) that the correction withdraws; null: all its records. */
+  /**
+   * Id of the record (a stored observation of the endpoint) that the correction withdraws; null: all earlier records of
+   * the endpoint.
+   */
   recordId?: string | null;
   /** Time of the grade that the correction withdraws. */
   gradeAt?: string | null;
@@ -63,7 +66,7 @@ export interface Observed {
 /** What the record holds about an address that receives payments. */
 export interface Payee {
   address: string;
-  /** Origins (scheme, host, port) of the endpoints whose payments it receives. */
+  /** Origins (scheme, host, port) of the endpoints whose payments it receives; at most 100. */
   origins: string[];
   /** Number of active endpoints whose payments it receives. */
   listed: number;
@@ -102,13 +105,16 @@ export interface CheckAnswer {
   tier: Tier | null;
   /** Weighted sum of the lower bounds of the components; null without a grade. */
   composite: number | null;
-  /** The reason for the grade, for a person. */
+  /** Warnings against paying, if there are any, and the reason for the grade, for a person. */
   why: string;
   /** Url or id of the question, as it was sent. */
   asked: string;
   /** How the url was found in the record. */
   matched: Matched;
-  /** The method of the question, where `matched` is `none`. Where the url is known, `capabilityId` is a hash over it. */
+  /**
+   * The method that was asked about, if `matched` is `none`. If the url is in the record, this member is missing, and
+   * `capabilityId` is a hash over the method and the url.
+   */
   method?: "GET" | "POST";
   defects: Defect[];
   /** Id of the endpoint. */
@@ -129,7 +135,7 @@ export interface CheckAnswer {
   /** The signed card with the grade, as JSON text. */
   scorecard?: string | null;
   corrections?: Correction[];
-  /** True if the url was unknown and is now queued for a handshake. */
+  /** Does the url wait for a handshake that this check asked for? Missing if the check asked for none. */
   queued?: boolean;
   next?: string;
   payee?: Payee | null;

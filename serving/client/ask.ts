@@ -12,7 +12,10 @@ export interface ServiceOptions {
   base: string;
   /** Sends the requests. Default: the runtime's fetch. Never pass a fetch that pays: a check is free. */
   fetch?: Fetch;
-  /** Time limit of one request, its response body and the reading of the keys included. Default 2000. */
+  /**
+   * Time limit of each request to the service, its response body included. Default 2000. A call that also fetches the
+   * keys or a card bundle sends several requests.
+   */
   timeout_ms?: number;
   /**
    * The keys document, if you have it from a source that you trust more than `base`. Then it is not fetched from
@@ -24,7 +27,7 @@ export interface ServiceOptions {
   /**
    * A witness policy, made by `witnessPolicy` of `touchstone-client/proof`. With it, an answer with a card (signed
    * grade) is accepted only if the card is proven to be in a log that enough of the policy's witnesses have signed.
-   * This costs one more request for each check.
+   * The proof costs one more request for each check that is not cached.
    */
   policy?: AnswerProver;
   /** Largest number of cached answers. Each is cached for a minute; the oldest is dropped first. Default 500. */
@@ -139,7 +142,7 @@ export class Service {
     this.keys = new KeySet({ base, now, fetch: this.#fetch, timeout_ms: this.#timeout_ms, pinned: options.keys });
   }
 
-  /** Checks a url (GET /v1/check). Answers are cached for a minute; equal questions share one request. @throws ServiceFault */
+  /** Checks a url (GET /v1/check). Equal questions within a minute share one request. @throws ServiceFault */
   check(question: Question): Promise<CheckAnswer> {
     const { url, method, payTo } = question;
     const query = new URLSearchParams({ url: urlToAsk(url) });
@@ -183,7 +186,7 @@ export class Service {
     return answer;
   }
 
-  /** Proves the card of an answer by the witness policy. An answer without letter and card states nothing to prove. */
+  /** Proves the card of an answer under the policy. An answer with neither letter nor card needs no proof. */
   async #prove(answer: CheckAnswer): Promise<void> {
     if (!this.#policy || (answer.band === "UNRATED" && !answer.scorecard)) return;
     const path = `/v1/trust/${encodeURIComponent(answer.capabilityId ?? "")}/bundle`;
@@ -195,7 +198,7 @@ export class Service {
 
   /**
    * Checks up to 200 dependencies (endpoints that the caller pays), with sums by payee (POST /v1/exposure). The signed
-   * report must repeat each dependency, so that one about other dependencies is not taken.
+   * report must repeat each dependency: a report about other dependencies is refused.
    * @throws ServiceFault
    */
   async exposure(dependencies: readonly (string | Dependency)[]): Promise<ExposureReport> {
@@ -249,7 +252,7 @@ export class Service {
   }
 }
 
-/** Does a line of a report repeat all that the request held about this dependency, and no more? */
+/** Does a line of a report repeat every member that the request has for this dependency, and no other? */
 export const isLineOf = (
   line: ExposureReport["lines"][number],
   { url, calls_per_month, price, pay_to }: Dependency,

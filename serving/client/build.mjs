@@ -1,6 +1,7 @@
-// npm run build: bundles the library into one file of plain JavaScript (dist/client.mjs), which is in the package and
-// which the service serves, and its declarations into another (dist/client.d.mts). Both depend only on the sources and
-// the lock file.
+// npm run build: bundles the library into two files of plain JavaScript, dist/client.mjs and dist/proof.mjs, and its
+// declarations into dist/client.d.mts and dist/proof.d.mts. These files are in the package. The service serves
+// dist/client.mjs, and dist/prove.mjs, which is bundled for its pages. All files depend only on the sources and the
+// lock file.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -9,32 +10,35 @@ import { build } from "esbuild";
 
 const HERE = import.meta.dirname;
 const ROOT = resolve(HERE, "../..");
-/** The library, and its proofs under a witness policy, which are a second file so that the first stays small. */
+/** The library, and the proofs under a witness policy. The proofs are a second file, so that the first stays small. */
 const ENTRIES = { client: join(HERE, "index.ts"), proof: join(HERE, "proof.ts") };
-/** The proof of a card for a page (dist/prove.mjs), which the service serves and the package does not hold. */
+/** The proof of a card in a page (dist/prove.mjs). The service serves this file; the package does not contain it. */
 const PAGE = { prove: join(ROOT, "serving/prove/page.mjs") };
 const { name, version, license } = JSON.parse(readFileSync(join(HERE, "package.json"), "utf8"));
 
-/** Returns the text of the licence of an installed package. @param folder its folder, from that of its main file */
+/**
+ * Returns the text of the licence of an installed package.
+ * @param folder path from the folder of the package's main file to the folder of its licence
+ */
 const licenceOf = (name, folder = ".") =>
   readFileSync(join(dirname(createRequire(import.meta.url).resolve(name)), folder, "LICENSE"), "utf8").trim();
 
 /**
- * Returns the licence comment. @noble/ed25519 and fzstd require their licences in every copy; canonicalize is
- * Apache-2.0, as this package.
+ * Returns the comment with the licences at the head of a file. @noble/ed25519 and fzstd require their licences in every
+ * copy; canonicalize has the licence of this package, Apache-2.0.
  */
 function licences(isPage) {
-  const theirs = licenceOf("@noble/ed25519");
-  const unpacks = isPage ? `\n\nand fzstd, under this one:\n\n${licenceOf("fzstd", "..")}` : "";
-  const own = `${name} ${version}, ${license} (https://www.apache.org/licenses/LICENSE-2.0). It holds canonicalize, under`;
-  return `/*!\n${own} the same licence, and @noble/ed25519, under this one:\n\n${theirs}${unpacks}\n*/`;
+  const ed25519Licence = licenceOf("@noble/ed25519");
+  const fzstdText = isPage ? `\n\nand fzstd, under this one:\n\n${licenceOf("fzstd", "..")}` : "";
+  const ownText = `${name} ${version}, ${license} (https://www.apache.org/licenses/LICENSE-2.0). It holds canonicalize, under`;
+  return `/*!\n${ownText} the same licence, and @noble/ed25519, under this one:\n\n${ed25519Licence}${fzstdText}\n*/`;
 }
 
-/** Replaces the module that reads the file of the grading parameters by their text: a browser has no such file. */
+/** Replaces the module that reads the grading parameters from a file by one that contains them, for browsers. */
 const inlinedParams = {
   name: "params",
   setup({ onLoad, onResolve }) {
-    // A page calls no function that hashes with Node's modules, so imports of these are left out.
+    // No function that a page calls uses Node's modules, so esbuild may drop their imports.
     onResolve({ filter: /^node:/ }, ({ path }) => ({ path, external: true, sideEffects: false }));
     onLoad({ filter: /[\\/]params-file\.ts$/ }, ({ path }) => {
       const [, named] = /PARAMS_SHA256 = "([0-9a-f]{64})"/.exec(readFileSync(path, "utf8"));
@@ -50,7 +54,7 @@ const inlinedParams = {
   },
 };
 
-/** Writes a file by renaming, so that a server or another build that reads it never sees a part of it. */
+/** Writes a temporary file and renames it, so that a server or another build never reads half a file. */
 function writeAtomically(file, text) {
   if (existsSync(file) && readFileSync(file, "utf8") === text) return;
   mkdirSync(dirname(file), { recursive: true });
@@ -60,7 +64,8 @@ function writeAtomically(file, text) {
 }
 
 /**
- * Writes dist/client.mjs and dist/proof.mjs, in a fifth of a second. @throws esbuild's error for a source or an import
+ * Writes dist/client.mjs, dist/proof.mjs and dist/prove.mjs, in a fifth of a second.
+ * @throws esbuild's error for a source or an import; Error for an import of a module of Node
  */
 export async function buildScript(outdir = join(HERE, "dist")) {
   for (const [name, entry] of Object.entries({ ...ENTRIES, ...PAGE })) await buildEntry(name, entry, outdir);

@@ -10,7 +10,7 @@ import { microOf } from "./concerns.ts";
  */
 export type BuyFault = "not_offered" | "over_cap" | "bad_cap";
 
-/** The purchase was refused before anything was sent or signed. */
+/** Thrown when a purchase is refused before the call is sent and before a payment is signed. */
 export class BuyRefused extends Error {
   constructor(
     readonly code: BuyFault,
@@ -40,8 +40,8 @@ export interface BuyOptions extends Question {
   /** Largest charge, fee included, in USDC, such as `0.05`. */
   cap: string;
   /**
-   * Wraps a fetch with your wallet: `(fetch) => wrapFetchWithPayment(fetch, client)`. It gets a fetch of this library,
-   * which sends a payment again unchanged when its answer was lost, so that the wallet never signs a second one.
+   * Wraps a fetch with your wallet: `(fetch) => wrapFetchWithPayment(fetch, client)`. The fetch that is wrapped sends a
+   * payment again unchanged if the answer to it was lost, so the wallet does not sign a second payment.
    */
   pay: (fetch: typeof globalThis.fetch) => typeof globalThis.fetch;
   /** Headers for the seller. */
@@ -98,8 +98,8 @@ export interface Bought {
  * Buys a call through the service, which pays the seller, checks the answer, and charges the buyer only if the answer
  * passed. If the service's answer is lost, the request is sent again with the same payment, by which the service finds
  * the order. While the outcome is open (202), the order is read until it has ended.
- * @throws ServiceFault if the check of the endpoint fails; BuyRefused before anything is sent; BuyUnknown if a payment
- * was sent and its outcome is still open when `patience` ends: its `paid` is the argument of {@link resumeThrough}
+ * @throws ServiceFault if the check of the endpoint fails; BuyRefused before the call is sent; BuyUnknown if a payment
+ * was sent and its outcome is still open when `patience` ends: pass `paid` of that error to {@link resumeThrough}
  */
 export async function buyThrough(service: Service, options: BuyOptions): Promise<Bought> {
   const { url, method, payTo, cap, pay, headers = {}, body, variables = {}, publish = false, patience } = options;
@@ -149,7 +149,7 @@ function outcomeOf(response: Response, carrier: Carrier): Omit<Bought, "answer">
   return { outcome, response, judged_by: response.headers.get("touchstone-judged-by"), order, receipt };
 }
 
-/** Returns the value as JSON for a header: other characters than ASCII are escaped. */
+/** Returns the value as JSON for a header: characters that are not printable ASCII are escaped. */
 const asciiJson = (value: unknown): string =>
   JSON.stringify(value).replace(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 

@@ -6,7 +6,7 @@ import { readBounded, retryAfter, ServiceFault } from "./http.ts";
 
 /** Limits for waiting until the outcome of a sent payment is known. */
 export interface Patience {
-  /** Time limit, from the first sending of the payment. Default 300,000. */
+  /** Time after the first sending of the payment in which further requests are sent. Default 300,000. */
   within_ms: number;
   /**
    * Time limit of one request, in which the seller answers, the answer is checked and the payment settles. Default
@@ -14,8 +14,8 @@ export interface Patience {
    */
   answer_ms: number;
   /**
-   * First pause between two requests; it doubles each time, up to sixteen times as long. A longer `Retry-After` is
-   * respected. Default 1000.
+   * First pause between two requests; it doubles each time, up to sixteen times as long. A longer `Retry-After` in an
+   * answer to the payment is respected. Default 1000.
    */
   wait_ms: number;
   /** Largest number of times that the payment is sent. Default 8. */
@@ -49,8 +49,8 @@ export class BuyUnknown extends Error {
 }
 
 /**
- * States of an order in which its money does not move again, so that its answer can be fetched. An order in a state
- * that is not listed here is open.
+ * States of an order whose outcome for the buyer is decided, so that sending the payment again returns this outcome. An
+ * order in a state that is not listed here is open.
  */
 const FINAL = new Set([
   "settled",
@@ -66,7 +66,7 @@ const FINAL = new Set([
 const PAYMENT_HEADERS = ["payment-signature", "x-payment"];
 /** Longest order, bytes: a settled one has the answer of up to 1 MiB in base64. */
 export const MAX_ORDER_BYTES = 4 * 1024 * 1024;
-/** Longest answer of a seller that the service accepts, bytes. */
+/** Longest answer to a payment that is read, bytes. The service accepts at most 1 MiB from a seller. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 const TERMS_TIMEOUT_MS = 5000;
 const MAX_WAIT_TIMES = 16;
@@ -189,7 +189,7 @@ export class Carrier {
     return new Response(isBodyless ? null : body, { status, statusText, headers });
   }
 
-  /** Reads the order that a 202 names until the order has ended or time is up. @returns its newest state, or null */
+  /** Reads the order that a 202 names until it has ended or time is up. @returns its newest state; null: not known */
   async #awaitOrder(response: Response, endMs: number): Promise<string | null> {
     const order = (await response.json()) as { order_id?: unknown; state?: unknown };
     if (typeof order.order_id !== "string" || !/^[\w-]{1,100}$/.test(order.order_id)) return null;
@@ -219,16 +219,16 @@ const hasOrder = (response: Response): boolean => response.headers.has("touchsto
 const isProblem = ({ headers }: Response): boolean =>
   (headers.get("content-type") ?? "").startsWith("application/problem+json");
 
-/** Does the service say with this response that it did not begin with the request? */
+/** Does this response state that the service did not begin to work on the request? */
 const isNotBegun = (response: Response): boolean =>
   (response.status === 429 || response.status === 503) && isProblem(response);
 
 /**
- * Is the outcome of a payment still open after this response? Only an answer of the service itself can end it: one that
- * has a settlement or names an order, a 402 with terms, or a problem document. Anything else was sent by something in
- * between (a proxy, a CDN, the HTTP server below the service), which does not know whether the service goes on. Open
- * too are a 202 without a settlement, and a 408, a 429 and a 5xx other than 502 whoever sent them: with these the
- * service answers when it did not read the request, or failed on the way.
+ * Is the outcome of a payment still open after this response? Only an answer of the service itself decides the outcome:
+ * a response with a settlement or the id of an order, a 402 with terms, or a problem document. Any other response was
+ * sent by something in between (a proxy, a CDN, the HTTP server below the service), which does not know whether the
+ * service still works on the request. The outcome is also open after a 202 without a settlement, and after a 408, a 429
+ * or a 5xx other than 502: the service itself sends these too, if it did not read the request or failed on the way.
  */
 function isOpen(response: Response): boolean {
   const { status, headers } = response;

@@ -21,7 +21,10 @@ export type Reason =
 /** A reason against a payment, or something about it that could not be checked. */
 export interface Concern {
   reason: Reason;
-  /** The flag, defect, band, amount, network, asset, scheme or number of seconds. */
+  /**
+   * What the reason refers to: a flag, defect, band, amount, network, asset, scheme, number of seconds or of payees, a
+   * fault code, or the cause why terms cannot be read.
+   */
   what: string;
   /** Description, for a person. */
   says: string;
@@ -150,8 +153,8 @@ export function microOf(money: string): bigint | null {
 }
 
 /**
- * Returns the members of an offer that could not be read, so that nobody knows what would be signed: those that
- * `unread` of the offer lists; without `unread`, those of network, asset, amount and payTo that are null.
+ * Returns the members of an offer that could not be read, for which it is not known what would be signed: the members
+ * that `unread` of the offer lists; without `unread`, those of network, asset, amount and payTo that are null.
  */
 export function unreadIn({ unread, ...offer }: Offer): readonly OfferMember[] {
   const members = ["network", "asset", "amount", "payTo"] as const;

@@ -13,14 +13,12 @@ export interface Demand {
 }
 
 const MAX_BODY_BYTES = 1024 * 1024;
-/**
- * Longest answer over MCP, bytes. The answer may be the paid one, so the limit is that of paid answers at the service.
- */
+/** Longest answer over MCP, bytes. The answer may be what a tool sells, and longer than a demand for payment. */
 const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 /** Largest number of JSON values in an answer over MCP. */
 const MAX_MESSAGE_VALUES = 1_000_000;
 
-/** Reads a body for at most `within_ms`; null if it was not complete by then. */
+/** Reads a body; null if it is too long, breaks off, or is not complete within `within_ms`. */
 async function within(body: ReadableStream<Uint8Array> | null, within_ms: number): Promise<Uint8Array | null> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   try {

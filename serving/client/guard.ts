@@ -8,8 +8,8 @@ import { type FaultCode, ServiceFault } from "./http.ts";
 import { DEFAULT_POLICY, type Policy, policyOf } from "./policy.ts";
 
 /**
- * Decision of a guard on one payment. `refused` is a judgement on the seller or its terms. `not_asked` is none: there
- * is no valid answer of the service, and `allow` then follows the policy's `notAsked`.
+ * Decision of a guard on one payment. `refused`: the policy does not accept the seller or the terms. `not_asked`: there
+ * is no valid answer of the service, so nothing is known about the seller, and `allow` follows the policy's `notAsked`.
  */
 export interface Decision {
   allow: boolean;
@@ -36,12 +36,12 @@ export class PaymentRefused extends Error {
   }
 }
 
-/** Largest number of payee addresses in one 402. Each costs one request to the service. */
+/** Largest number of payee addresses in one 402. The guard sends one request to the service for each. */
 export const MAX_PAYEES = 4;
 
 /**
- * Returns a guard, which asks the service before each payment and decides. It refuses without asking if it cannot read
- * everything that would be signed for an offer.
+ * Returns a guard, which asks the service before each payment and decides. The guard refuses without asking if it
+ * cannot read everything that would be signed for an offer, or if the offers name more than {@link MAX_PAYEES} payees.
  * @param policy the differences from {@link DEFAULT_POLICY}
  * @param now the wallet's clock, unix ms
  */

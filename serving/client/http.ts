@@ -1,9 +1,10 @@
 /**
- * Why there is no valid answer of the service. None of these is about a seller. timeout, unreachable: no answer was
- * received. redirected: the answer is a redirect, which the service never sends. too_large, bad_answer: the answer is
- * too long, or has another form. limited: status 429. unavailable: status 5xx. problem: the service refused the
- * request, with a reason. bad_signature: no valid key of the service signed the answer. stale: it was signed too long
- * ago. unproven: its card is not proven to be in the log. other_answer: it is signed, but answers another question.
+ * Why there is no valid answer of the service. No code is a judgement on a seller. timeout, unreachable: no complete
+ * answer was received. redirected: the answer is a redirect, which the service never sends. too_large, bad_answer: the
+ * answer is too long, or has another form. limited: status 429. unavailable: status 5xx. problem: the service refused
+ * the request with another status. bad_signature: no valid key of the service signed the answer. stale: the time of
+ * signing is too far from the time here. unproven: the card of the answer is not proven to be in the log. other_answer:
+ * the answer is signed, but answers another question.
  */
 export type FaultCode =
   | "timeout"

@@ -5,7 +5,7 @@ import type { CheckAnswer } from "./answers.ts";
 
 /** Crockford's base32, upper case: no I, L, O, U. */
 const ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/** Characters of an id, for 130 bits. */
+/** Number of characters of an id, 5 bits each. */
 const CHARS = 26;
 
 /**
@@ -31,11 +31,11 @@ function toolOf(url: string): string {
 }
 
 /**
- * Is this answer about that HTTP method? The endpoint's id is a hash of method and url, so a signed answer about GET
- * does not pass as one about POST. An answer about an unknown url has no id; it names the method that was asked about.
- * A question by id needs no method, and passes. A tool of an MCP server is called by POST. If the question does not name
- * the tool, the id of the tool cannot be computed; then any id passes that is not the id of the url under a plain
- * method.
+ * Is this answer about that HTTP method? A signed answer about GET must not pass as an answer about POST. If the url is
+ * in the record, the answer has the endpoint's id, which must equal the hash of method and url. If the url is unknown,
+ * the answer names the method that was asked about. If the question was an id, the answer passes, since an id belongs
+ * to one method. A tool of an MCP server is called by POST. If the question does not name the tool, the tool's id
+ * cannot be computed; then an answer about POST passes unless its id is that of the url without a tool and any method.
  */
 export async function isOfMethod(answer: CheckAnswer, method: string): Promise<boolean> {
   const { matched, asked, url, capabilityId: id } = answer;

@@ -16,7 +16,8 @@ export interface Policy {
   /** Flags of the check answer that are refused. */
   flags: readonly string[];
   /**
-   * Defects of the listing that are refused: those with which money may go to the wrong place, or buy something else.
+   * Defects of the listing that are refused. With the default ones, money may go to the wrong payee or buy something
+   * else.
    */
   defects: readonly string[];
   /**
@@ -27,8 +28,8 @@ export interface Policy {
   /** What to do with an offer on a network that the newest 402 does not name. */
   otherNetwork: "pay" | "refuse";
   /**
-   * What to do with an offer in another asset than the newest 402 names; if the service knows no 402 of the endpoint,
-   * with one in an asset that is no well-known dollar token.
+   * What to do with an offer in another asset than the newest 402 names. If the service knows no 402 of the endpoint:
+   * what to do with an offer in an asset that is no well-known dollar token.
    */
   otherAsset: "pay" | "refuse";
   /**

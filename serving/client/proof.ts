@@ -68,8 +68,8 @@ const LOG = 0x01;
 /** Key type of a witness. */
 const COSIGNATURE = 0x04;
 /**
- * Furthest that a cosignature may lie ahead of the verifier's clock. This limit and the next four are also those of the
- * command `touchstone`.
+ * Furthest that a cosignature may lie ahead of the verifier's clock. This limit and the next four follow those of the
+ * command `touchstone`; lengths are counted in characters here, and in bytes there.
  */
 const MAX_SKEW_MS = 5 * 60_000;
 const MAX_NOTE = 64 * 1024;
@@ -85,7 +85,7 @@ const tampered = (part: ProofPart, says: string): NotProven => new NotProven("ta
 const idOf = async ({ name, publicKey }: Pick<Key, "name" | "publicKey">, type: number): Promise<string> =>
   hex(await sha256(bytesOf(`${name}\n`), [type], publicKey)).slice(0, 8);
 
-/** Reads a verifier key; its id is checked later. @throws the error that `wrong` creates for a reason */
+/** Reads a verifier key; the caller checks the key id. @throws the error that `wrong` creates for a reason */
 function readKey(vkey: string, kind: "log" | "witness", wrong: (says: string) => Error): Key {
   const [name = "", id = "", ...rest] = vkey.split("+");
   const bytes = fromBase64(rest.join("+"));
@@ -233,8 +233,8 @@ export class WitnessPolicy {
   }
 
   /**
-   * Proves the card behind a check answer, and that the answer shows that card and its letter. Not for answers that
-   * show neither a letter nor a card: they state nothing that could be proven.
+   * Proves the card behind a check answer, and that the answer shows that card and its letter. An answer with neither a
+   * letter nor a card is refused, since it has no card to prove.
    * @throws NotProven
    */
   async proveAnswer(answer: CheckAnswer, bundle: unknown, now_ms: number = this.#now()): Promise<ProvenCard> {

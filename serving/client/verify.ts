@@ -69,8 +69,8 @@ export interface KeySource {
 }
 
 /**
- * The published keys of a service. They are fetched on first use and then once an hour, and for an unknown key id at
- * most once a minute. While a fetch fails, the last keys stay in use.
+ * The published keys of a service. They are fetched on first use and then once an hour. If a newer key may have made a
+ * signature, they are fetched again, at most once a minute. While a fetch fails, the last keys stay in use.
  */
 export class KeySet {
   #jwks: Jwks | null = null;
@@ -91,7 +91,7 @@ export class KeySet {
     return this.#read().catch(() => this.#jwks!);
   }
 
-  /** Verifies a signed object; if its key is unknown, again with newer keys. */
+  /** Verifies a signed object; if a newer key may have signed it, again with newer keys. */
   async verify(object: unknown, expected: Expectation): Promise<Verdict> {
     const first = await verifyObject(await this.keys(), object, expected);
     if (first.ok || !MAY_BE_OLD.includes(first.reason) || !(await this.#readAgain())) return first;

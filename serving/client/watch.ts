@@ -35,7 +35,10 @@ export async function stopWatcher(service: Service, token: string): Promise<void
   await service.ask("/v1/watchers/stop", { method: "POST", headers: { authorization: `Bearer ${token}` } });
 }
 
-/** A notice that the card (signed grade) of a watched endpoint changed. Its and the card's signatures are verified. */
+/**
+ * A notice that the card (signed grade) of a watched endpoint changed. The receiver verifies the signatures of the
+ * notice and of the card before it calls `onNotice`.
+ */
 export interface Notice {
   type: "card.changed";
   watcher_id: string;
@@ -65,7 +68,7 @@ export interface Seen {
   end(id: string, done: boolean): Promise<void> | void;
 }
 
-/** Many times more notices than the service sends to one domain within twice the default tolerance. */
+/** Largest number of ids in memory. Within twice the default tolerance the service sends far fewer to one domain. */
 const MAX_SEEN = 10_000;
 
 /** Returns a {@link Seen} in memory for the newest 10,000 ids. */
@@ -113,15 +116,15 @@ interface Message {
   /** The bytes that are signed: id, timestamp and body. */
   bytes: Uint8Array<ArrayBuffer>;
   signatures: Uint8Array[];
-  // biome-ignore lint/suspicious/noExplicitAny: JSON of the request, whose members are read only after its signature is verified
+  // biome-ignore lint/suspicious/noExplicitAny: JSON of the request; its signature is verified before it is used
   body: any;
 }
 
 /**
  * Returns a handler for the notices of watchers (Standard Webhooks), for any server with `Request` and `Response`. It
  * echoes challenges that an answers key signed. It calls `onNotice` once for each notice that a cards key signed and
- * that agrees with the card in it, which a cards key must have signed too. A repetition within the tolerance is
- * acknowledged without a call, a later one is refused as old.
+ * that agrees with the card in it, which a cards key must have signed too. A repetition is acknowledged without a call;
+ * it gets a 503 while `onNotice` still runs, and is refused as old after the tolerance.
  */
 export function noticeReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { service, tolerance_s = 300, seen = seenInMemory() } = options;
@@ -133,7 +136,7 @@ export function noticeReceiver(options: ReceiverOptions): (request: Request) => 
       return reply(400, "too old, or in the future");
     if (message.body?.type === "watcher.challenge") return echo(service.keys, message);
     if (!(await isSigned(service.keys, message, "cards"))) return reply(401, "no valid signature of a cards key");
-    // Notices of unknown types are acknowledged too, since until then the service sends no later notice.
+    // Notices of unknown types are acknowledged too, since the service sends no later notice before that.
     if (message.body?.type !== "card.changed") return reply(204, "");
     return handle(message, { ...options, seen });
   };

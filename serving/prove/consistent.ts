@@ -9,7 +9,7 @@ export interface TreeRoot {
 }
 
 const HASH_BYTES = 32;
-/** Number of tree levels by which the hashes in a tile lie below the hashes in the tile above it. */
+/** Number of tree levels from one level of tiles to the next. */
 const TILE_HEIGHT = 8;
 
 /** Thrown when a hash tile of the tree was not given. */
@@ -51,7 +51,7 @@ class Tiles {
     return pending;
   }
 
-  /** Fetches a tile. The last tile of a level is partial; if it is gone, the full tile that replaced it is read. */
+  /** Fetches a tile. The last tile of a level may be partial; if it is gone, the full tile that replaced it is read. */
   async #fetch(key: string, width: number, full: string): Promise<Uint8Array> {
     const maxBytes = TILE_WIDTH * HASH_BYTES;
     const bytes = (await this.get(key, maxBytes)) ?? (key === full ? null : await this.get(full, maxBytes));
@@ -62,11 +62,11 @@ class Tiles {
 }
 
 /**
- * Does the newer tree begin with the leaves of the older one? The hashes of subtrees, read from the tiles, must lead to
- * both roots (RFC 9162 section 2.1.4). Only a few tiles of each level are read.
+ * Verifies that the newer tree begins with the leaves of the older one. The hashes of subtrees, read from the tiles,
+ * must lead to both roots (RFC 9162 section 2.1.4). Only a few tiles of each level are read.
  * @param older of at least one leaf, smaller than the newer
- * @returns null if it does; a text that says why, if tiles were not given
- * @throws BadObject if it does not
+ * @returns null if the newer tree continues the older one; a text with the reason, if tiles were not given
+ * @throws BadObject if a root does not follow from the tiles
  */
 export async function proveContinuation(older: TreeRoot, newer: TreeRoot, get: Get): Promise<string | null> {
   const tiles = new Tiles(get, newer.size);

@@ -21,13 +21,13 @@ export interface Place {
 export interface LeavesBehind {
   leafCount: number;
   bundleCount: number;
-  /** The last leaf with a newer headline card (the one that the service shows) of this endpoint; null: none. */
+  /** Last leaf with a newer headline card (the card that the service shows) of this endpoint; null: none. */
   newerLeaf: number | null;
   /** Number of corrections, disputes and reinstatements of this endpoint after the card. */
   correctionCount: number;
 }
 
-/** Returns the left siblings in an inclusion proof, from the leaf up: the hashes of everything before the leaf. */
+/** Returns the left siblings in an inclusion proof, from the leaf up: the hashes of the subtrees before the leaf. */
 function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
   const left: Uint8Array[] = [];
   let [at, last] = [BigInt(index), BigInt(size - 1)];
@@ -58,8 +58,8 @@ async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readon
 }
 
 /**
- * Reads the leaves of entry bundle `n`; null when it was not given. The last bundle of a tree is partial; if it is
- * gone, the full bundle that replaced it is read.
+ * Reads the leaves of entry bundle `n`; null when it was not given. The last bundle of a tree may be partial; if the
+ * partial bundle is gone, the full bundle that replaced it is read.
  */
 async function readLeaves(get: Get, n: number, size: number): Promise<Uint8Array[] | null> {
   const width = Math.min(TILE_WIDTH, size - n * TILE_WIDTH);
@@ -78,10 +78,10 @@ interface LeafFacts {
 const CORRECTION_KINDS: readonly unknown[] = ["correction", "dispute", "reinstated"];
 
 /**
- * Reads every leaf from the card's to the end of the tree, and proves that none is missing: together with the inclusion
- * proof of the card they lead to the root.
- * @returns a text that says why, if the leaves are too many or were not given
- * @throws BadObject for leaves that are not those of the tree
+ * Reads every leaf from the card's to the end of the tree, and proves that none is missing: the hashes of these leaves
+ * and the inclusion proof of the card must lead to the root.
+ * @returns a text with the reason, if the leaves are too many or were not given
+ * @throws BadObject for leaves that are not those of the tree; SyntaxError for a leaf that is not JSON
  */
 export async function readLeavesBehind(
   place: Place,

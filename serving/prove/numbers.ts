@@ -39,8 +39,8 @@ const FLAG_CAPS: Readonly<Record<string, string>> = {
 const BOUNDED_COMPONENTS = COMPONENTS.filter((name) => name !== "latency_p95");
 
 /**
- * Returns the greatest lower bound that a component's own figures allow; null where the text of its method names no
- * weight, or it has no point estimate.
+ * Returns the greatest lower bound that a component's own figures allow; null if the text of its method names no
+ * weight, or the component has no point estimate.
  */
 function greatestBound({ point, method }: { point: number | null; method: string }): number | null {
   const deff = Number(/;deff=(\d{1,9}(?:\.\d{1,6})?)/.exec(method)?.[1] ?? 1);

@@ -3,12 +3,12 @@ import { bytesOf, hex, sha256 } from "../client/bytes.ts";
 
 /**
  * Reads an object of the service's public store by its key, from the service or from a saved file; null: there is none.
- * @param maxBytes longest object that is read
+ * @param maxBytes longest object that is read from the service
  * @throws Error for a longer one, or when the service does not answer
  */
 export type Get = (key: string, maxBytes: number) => Promise<Uint8Array | null>;
 
-/** Called with the number of objects of a step that were read so far, and the number of all. */
+/** Called with the number of objects that a step has read so far, the number of all its objects, and their name. */
 export type Progress = (done: number, of: number, what: string) => void;
 
 /** Thrown for an object whose hash is not the expected one, or whose form is wrong. */

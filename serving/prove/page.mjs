@@ -1,6 +1,7 @@
-// The proof of a card as a part of a page, which a reader loads by the button of an endpoint's page or has in a saved file.
-// It finds the element with `data-prove`, shows the steps there, and trusts nothing else of the page. Text of others is only
-// set as text content, never as HTML.
+// Shows the proof of a card (signed grade of an endpoint) in a page. A reader loads this module with the button of an
+// endpoint's page, or has it in a saved page. The module shows the steps of the proof in the element with `data-prove`.
+// From the rest of the page it reads only the letter and the sentence that it compares with the proven card. Text that
+// comes from the service is set as text content, never as HTML.
 import { base64, fromBase64 } from "../client/bytes.ts";
 import { proveCard, STEPS } from "./steps.ts";
 
@@ -8,21 +9,22 @@ export { proveCard, STEPS };
 
 const SCHEMAS = { bundle: "svc.card.bundle.v1", proof: "svc.card.proof.v1" };
 const DAY_H = 24;
-/** Longest answer to GET /v1/trust/{id}/proof, and longest saved file, bytes. */
+/** Longest answer to GET /v1/trust/{id}/proof, bytes. */
 const MAX_PROOF = 4 * 1024 * 1024;
+/** Longest saved file that is read, bytes. */
 const MAX_SAVED = 256 * 1024 * 1024;
-/** Most bytes that are kept for a saved file. */
+/** Largest sum of the objects that are kept to be saved as one file, bytes. */
 const MAX_KEPT = 96 * 1024 * 1024;
 const TIMEOUT_MS = 60_000;
-/** Most requests for one object while the service answers 429 or 503. */
+/** Largest number of requests for one object, if the service answers 429 or 503. */
 const TRIES = 4;
-/** Longest pause between two of them, s. */
+/** Longest pause between two requests for one object, s. */
 const MAX_PAUSE_S = 60;
 
 const WORDS = { running: "looking", shown: "shown", failed: "fails", open: "not shown here" };
 const MARKS = { running: "…", shown: "✓", failed: "✗", open: "–" };
 
-/** @returns an element with these properties and children */
+/** Returns an element with these properties and children. */
 function make(tag, properties = {}, ...children) {
   const { dataset = {}, ...rest } = properties;
   const element = Object.assign(document.createElement(tag), rest);
@@ -32,7 +34,7 @@ function make(tag, properties = {}, ...children) {
 }
 
 /** Texts stored in this browser, if it allows pages to store any. */
-const kept = {
+const storedTexts = {
   read(name) {
     try {
       return localStorage.getItem(`touchstone.${name}`);
@@ -50,19 +52,20 @@ const kept = {
   },
 };
 
-function seenCheckpoints() {
+/** Returns the largest tree of each log that was proven in this browser, by the name of the log. */
+function seenTrees() {
   try {
-    return JSON.parse(kept.read("seen") ?? "{}") ?? {};
+    return JSON.parse(storedTexts.read("seen") ?? "{}") ?? {};
   } catch {
     return {};
   }
 }
 
-/** Remembers the larger of two checkpoints of a log. */
+/** Stores the tree of a proven checkpoint, if it is larger than the stored tree of its log. */
 function remember({ origin, seen }) {
-  const all = seenCheckpoints();
+  const all = seenTrees();
   const before = Object.hasOwn(all, origin) ? all[origin] : null;
-  if (before === null || before.size < seen.size) kept.write("seen", JSON.stringify({ ...all, [origin]: seen }));
+  if (before === null || before.size < seen.size) storedTexts.write("seen", JSON.stringify({ ...all, [origin]: seen }));
 }
 
 /** Reads the body of an answer. @throws Error for one longer than `maxBytes` */
@@ -83,7 +86,11 @@ async function bodyOf(answer, maxBytes) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** Asks a service. @returns the bytes, or null where there are none @throws Error when it does not answer */
+/**
+ * Requests an object from a service.
+ * @returns its bytes; null for a 404
+ * @throws Error for another status, a longer body, or no answer
+ */
 async function ask(base, path, maxBytes) {
   for (let tried = 1; ; tried++) {
     const answer = await fetch(`${base}/${path}`, { signal: AbortSignal.timeout(TIMEOUT_MS), credentials: "omit" });
@@ -97,8 +104,8 @@ async function ask(base, path, maxBytes) {
   }
 }
 
-/** Creates a source that keeps the objects that it loaded, so that they can be saved. */
-function keeping(base) {
+/** Returns a `get` that loads objects from a service, and the objects that it loaded, so that they can be saved. */
+function recordingSource(base) {
   const objects = new Map();
   let bytes = 0;
   const get = async (key, maxBytes) => {
@@ -110,14 +117,14 @@ function keeping(base) {
   return { get, objects, isWhole: () => bytes <= MAX_KEPT };
 }
 
-/** Loads the proof of a card from a service. @throws Error when the answer has another form */
-async function askedProof(base, cap) {
+/** Loads the proof of a card from a service. @throws Error when there is none, or it has another form */
+async function loadProof(base, cap) {
   const bytes = await ask(base, `v1/trust/${cap}/proof`, MAX_PROOF);
   if (!bytes) throw new Error("the service has no card of this endpoint");
   return readProof(new TextDecoder().decode(bytes)).proof;
 }
 
-/** Reads a saved proof or card bundle. @throws Error */
+/** Parses a saved proof or card bundle. Returns the proof, and a `get` for the saved objects. @throws Error */
 function readProof(text) {
   const value = JSON.parse(text);
   const isObject = (one) => typeof one === "object" && one !== null;
@@ -129,7 +136,7 @@ function readProof(text) {
   return { proof, get };
 }
 
-/** Creates the list of steps, and the line from which a screen reader reads the progress. */
+/** Creates the list of steps, and the line of text that a screen reader reads out as the proof goes on. */
 function stepsView() {
   const status = make("p", { className: "line" });
   status.setAttribute("role", "status");
@@ -163,19 +170,27 @@ function stepsView() {
   return { status, list, tell, reset, outcomes };
 }
 
-/** Creates the form for the reader's policy, which is pasted or read from a file, and stored in this browser. */
-function policyView(again) {
-  const policy = make("textarea", { rows: 6, spellcheck: false, value: kept.read("policy") ?? "" });
+/**
+ * Creates the form for the reader's policy, which is pasted or read from a file, and stored in this browser.
+ * @param proveAgain called after the policy was stored
+ */
+function policyView(proveAgain) {
+  const policy = make("textarea", { rows: 6, spellcheck: false, value: storedTexts.read("policy") ?? "" });
   const file = make("input", { type: "file" });
-  const hours = make("input", { type: "number", min: "1", max: "87600", value: kept.read("hours") ?? String(DAY_H) });
+  const hours = make("input", {
+    type: "number",
+    min: "1",
+    max: "87600",
+    value: storedTexts.read("hours") ?? String(DAY_H),
+  });
   const button = make("button", { type: "button", textContent: "Keep it and prove again" });
   file.addEventListener("change", async () => {
     if (file.files[0]) policy.value = await file.files[0].text();
   });
   button.addEventListener("click", () => {
-    kept.write("policy", policy.value.trim() === "" ? null : policy.value);
-    kept.write("hours", hours.value);
-    again();
+    storedTexts.write("policy", policy.value.trim() === "" ? null : policy.value);
+    storedTexts.write("hours", hours.value);
+    proveAgain();
   });
   const says = make("p", {
     className: "small soft",
@@ -199,7 +214,7 @@ function policyView(again) {
   return { view, read };
 }
 
-/** Creates a link that saves everything that was loaded as one file. */
+/** Creates a link that saves the proof and all loaded objects as one file; a text if they are too long. */
 function saveLink(proof, { objects, isWhole }) {
   if (!isWhole())
     return make("p", { className: "small soft", textContent: "What was loaded is too long for one file." });
@@ -225,7 +240,10 @@ function summaryOf(outcomes, proven) {
     : `${letter}: ${end}.`;
 }
 
-/** Shows the proof in this element. */
+/**
+ * Shows a proof in this element: of the endpoint that its `data-cap` names, or else of the file or the address that the
+ * reader gives.
+ */
 function mount(host) {
   const { cap } = host.dataset;
   const heading = make("h3", { textContent: "What is proven", tabIndex: -1 });
@@ -254,7 +272,7 @@ function mount(host) {
         get,
         shown,
         seenOf: (origin) => {
-          const all = seenCheckpoints();
+          const all = seenTrees();
           return Object.hasOwn(all, origin) ? all[origin] : null;
         },
         tell: view.tell,
@@ -276,8 +294,8 @@ function mount(host) {
   const result = make("div", { hidden: true }, heading, view.status, proven, view.list, after);
   /** Returns a source that loads from a service: from the host of this page (base ""), or from another address. */
   const online = (base, of, shown) => async () => {
-    const proof = await askedProof(base, of);
-    const objects = keeping(base);
+    const proof = await loadProof(base, of);
+    const objects = recordingSource(base);
     return { proof, objects, get: objects.get, shown, wanted: of };
   };
 
@@ -290,18 +308,18 @@ function mount(host) {
     return;
   }
   const file = make("input", { type: "file" });
-  const take = (one) => {
+  const proveFile = (saved) => {
     source = async () => {
-      if (one.size > MAX_SAVED) throw new Error(`${one.name} is longer than ${MAX_SAVED} bytes`);
-      return { ...readProof(await one.text()), shown: null };
+      if (saved.size > MAX_SAVED) throw new Error(`${saved.name} is longer than ${MAX_SAVED} bytes`);
+      return { ...readProof(await saved.text()), shown: null };
     };
     run();
   };
-  file.addEventListener("change", () => file.files[0] && take(file.files[0]));
+  file.addEventListener("change", () => file.files[0] && proveFile(file.files[0]));
   host.addEventListener("dragover", (event) => event.preventDefault());
   host.addEventListener("drop", (event) => {
     event.preventDefault();
-    if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
+    if (event.dataTransfer.files[0]) proveFile(event.dataTransfer.files[0]);
   });
   const address = make("input", { type: "url", placeholder: "https://HOST/endpoint/cap_…" });
   const button = make("button", { type: "submit", textContent: "Prove" });

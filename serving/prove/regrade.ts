@@ -29,11 +29,11 @@ export interface RegradeResult {
   rowCount: number;
   /** The letter (grade) that the rows give, before the hold: a published letter rises only after 14 clean days. */
   rawLetter: string;
-  /** Number of members of the card that are equal to the published ones. */
+  /** Number of compared members that are equal in the published card and the one computed from the rows. */
   equalMembers: number;
-  /** Members of the card that differ from the published ones, in words. */
+  /** Differences between the published card and the one computed from the rows, in words. */
   differs: string[];
-  /** What these rows alone do not decide about the card, in words. */
+  /** What cannot be computed from these rows alone, in words. */
   undecided: string[];
 }
 
@@ -53,10 +53,10 @@ const OPEN_FLAGS: Readonly<Record<string, string>> = {
 const shortJson = (value: unknown): string => (value === undefined ? "nothing" : canonicalText(value).slice(0, 160));
 
 /**
- * Computes a card again from the rows of its endpoint, with the code with which the service itself grades. The rows are
- * authentic if their hash is the digest in the card's leaf, whoever sent them.
+ * Computes a card again from the rows of its endpoint, with the code with which the service grades. The card's leaf has
+ * the hash of the rows that the card was computed from. Rows with this hash are authentic, from any source.
  * @param lines lines of the evidence files that name the endpoint
- * @returns a text that says so, if the rows are not those that the card was computed from
+ * @returns a text with the reason, if the rows have another hash, or give no card of this tier
  * @throws Error for lines of another form
  */
 export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): Promise<RegradeResult | string> {
@@ -77,20 +77,20 @@ export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): 
   if (!regraded) return `the rows make no card of the tier ${card.tier}`;
   const differs: string[] = [];
   let equalMembers = 0;
-  const compare = (what: string, published: unknown, came: unknown): void => {
-    if (canonicalText(published) === canonicalText(came)) equalMembers++;
-    else differs.push(`${what}: published ${shortJson(published)}, and the rows make ${shortJson(came)}`);
+  const compare = (what: string, published: unknown, computed: unknown): void => {
+    if (canonicalText(published) === canonicalText(computed)) equalMembers++;
+    else differs.push(`${what}: published ${shortJson(published)}, and the rows make ${shortJson(computed)}`);
   };
   compare("raw letter", leaf.raw_band, regraded.raw_band);
   compare("headline", leaf.headline, regraded.headline);
   const { band, flags = [], ...members } = card;
-  const { band: _, flags: madeFlags, ...madeMembers } = regraded.card;
-  for (const name of new Set([...Object.keys(members), ...Object.keys(madeMembers)])) {
+  const { band: _, flags: computedFlags, ...computedMembers } = regraded.card;
+  for (const name of new Set([...Object.keys(members), ...Object.keys(computedMembers)])) {
     if (SIGNING_MEMBERS.includes(name)) continue;
-    compare(name, members[name] ?? null, (madeMembers as Record<string, unknown>)[name] ?? null);
+    compare(name, members[name] ?? null, (computedMembers as Record<string, unknown>)[name] ?? null);
   }
   const decidedFlags = (all: readonly string[]): string[] => all.filter((flag) => OPEN_FLAGS[flag] === undefined);
-  compare("flags", decidedFlags(flags), decidedFlags(madeFlags));
+  compare("flags", decidedFlags(flags), decidedFlags(computedFlags));
   const undecided = new Set(flags.flatMap((flag) => OPEN_FLAGS[flag] ?? []));
   if (band === regraded.raw_band) {
     compare("sentence", leaf.why, whyText({ band: band as Band, parts: regraded.why, heldUntil: null }));

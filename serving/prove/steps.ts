@@ -12,9 +12,8 @@ import { type Get, objectOf, type Progress, readEvidenceLines } from "./objects.
 import { type GradeLeaf, regrade } from "./regrade.ts";
 
 /**
- * Proves one card (signed grade of an endpoint) step by step, in a browser or anywhere else with WebCrypto. Nothing
- * that the service states about itself is taken as true: each step reports what it proves, what contradicts the card,
- * or why it proves nothing here.
+ * Proves one card (signed grade of an endpoint) step by step, in a browser or another runtime with WebCrypto. No step
+ * trusts a statement of the service: each reports what it proves, what contradicts the card, or why it can do neither.
  */
 
 /** A card bundle (docs/card-bundle.md) that is not verified yet: a card, and the proof that the log contains it. */
@@ -28,7 +27,7 @@ export interface Bundle {
   keys: Jwks;
 }
 
-/** Answer of GET /v1/trust/{id}/proof, not verified yet. A saved card bundle is used as one without evidence. */
+/** Answer of GET /v1/trust/{id}/proof, not verified yet. It is also made from a saved card bundle, without evidence. */
 export interface CardProof {
   capability_id: string;
   bundle: Bundle;
@@ -37,7 +36,7 @@ export interface CardProof {
   evidence: { day: string; key: string }[];
 }
 
-/** State of a step. `shown`: proven. `failed`: contradicted. `open`: neither, for the reason that is given. */
+/** State of a step. `shown`: proven. `failed`: contradicted. `open`: neither; the reported text gives the reason. */
 export type Outcome = "running" | "shown" | "failed" | "open";
 
 /** The steps in their order, each with its title. */
@@ -58,7 +57,7 @@ export type StepId = keyof typeof STEPS;
 export interface ProveOptions {
   /** Id of the endpoint whose card is to be proven. */
   cap: string;
-  /** The reader's witness policy; null: they have none. */
+  /** The reader's witness policy; null: the reader has none. */
   policy: string | null;
   /** Largest age of the witnesses' cosignatures that is accepted, seconds. */
   maxAge_s: number;
@@ -66,13 +65,13 @@ export interface ProveOptions {
   now_ms: number;
   get: Get;
   /**
-   * Letter and sentence that the page shows beside the proof, and when their card was computed (null: not known); null:
-   * there is no such page.
+   * Letter and sentence that the page shows beside the proof, and the time at which the page's card was computed (null:
+   * not known). null: the proof is not in the page of an endpoint.
    */
   shown: { letter: string; sentence: string; computedAt: string | null } | null;
-  /** Returns the tree of the newest checkpoint of this log that was proven in this browser before; null: none. */
+  /** Returns the largest tree of this log that was proven in this browser before; null: none. */
   seenOf: (origin: string) => TreeRoot | null;
-  /** Called once or more for each step, the last time with the step's outcome. */
+  /** Called once or more for each step; the last call has the step's outcome. */
   tell: (step: StepId, outcome: Outcome, says: string) => void;
 }
 
@@ -101,8 +100,8 @@ async function vkeyOf(name: string, { x }: Pick<PublicJwk, "x">, type: number): 
   return `${name}+${id}+${base64(Uint8Array.of(type, ...key))}`;
 }
 
-/** Returns the policy for a reader who has none: it accepts the log and witness keys that the service itself shows. */
-async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
+/** Returns the policy for a reader who has none: it accepts the log and witness keys in the service's own bundle. */
+async function policyOfService({ checkpoint, keys }: Bundle): Promise<string> {
   const origin = String(checkpoint).split("\n", 1)[0]!;
   const all = Array.isArray(keys?.keys) ? keys.keys.slice(0, 64) : [];
   const lines: string[] = [];
@@ -117,8 +116,9 @@ async function ownPolicy({ checkpoint, keys }: Bundle): Promise<string> {
 }
 
 /**
- * Verifies the service's keys documents from the first: each must name the hash of the one before, be dated no earlier
- * and be signed under its keys, and the newest must contain the keys of the bundle.
+ * Verifies the service's keys documents from the first. Each must name the hash of the document before it, be dated no
+ * earlier, and be signed by a key of that document (the first: by a key of its own). The newest must contain the cards
+ * and log keys of the bundle.
  * @returns `says` with what is proven, or a plain text that explains why the documents could not be read
  * @throws Error for an invalid document
  */
@@ -157,7 +157,7 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
 /**
  * Checks that the checkpoint's tree `now` continues the tree `seen` that this browser proved before.
  * @returns outcome and sentence
- * @throws BadObject for a fork
+ * @throws BadObject if the tiles of the tree do not lead to both roots
  */
 async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
   if (!seen || !(seen.size > 0)) {
@@ -204,7 +204,10 @@ function pageStep(shown: ProveOptions["shown"], card: Card, why: string): [Outco
   return ["failed", `the page shows another sentence than the proven leaf: ${why}`];
 }
 
-/** Computes the newest card whose evidence is published again from its evidence files. @returns outcome and sentence */
+/**
+ * Takes the newest card whose evidence is published, and computes it again from the evidence files.
+ * @returns outcome and sentence
+ */
 async function evidenceStep(
   { graded, evidence }: CardProof,
   main: { leaf: GradeLeaf; index: number },
@@ -241,8 +244,8 @@ async function evidenceStep(
 }
 
 /**
- * Proves a card, and reports each step as it ends. After a failed step the later ones are still tried, except those
- * that depend on it.
+ * Proves a card, and reports each step as it ends. After a failed step the later steps are still tried, except those
+ * that depend on the failed one.
  * @returns the proven card; null when it is not proven
  */
 export async function proveCard(proof: CardProof, options: ProveOptions): Promise<Proven | null> {
@@ -269,9 +272,10 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   );
 
   tell("checkpoint", "running", "");
-  const policy = await witnessPolicy(readerPolicy ?? (await ownPolicy(bundle)), { maxAge_s, now: () => now_ms }).catch(
-    errorText,
-  );
+  const policy = await witnessPolicy(readerPolicy ?? (await policyOfService(bundle)), {
+    maxAge_s,
+    now: () => now_ms,
+  }).catch(errorText);
   if (typeof policy === "string") {
     endStep("checkpoint", "failed", policy);
     return endOpenSteps();
@@ -287,9 +291,9 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
     if (i === failedAt) endStep(part, "failed", (proven as NotProven).says);
   }
   const [origin = "", sizeText = "", root = ""] = String(bundle.checkpoint).split("\n");
-  const seen = { size: Number(sizeText), root };
+  const tree = { size: Number(sizeText), root };
   if (failedAt > 1) {
-    await historyStep(options.seenOf(origin), seen, get).then(
+    await historyStep(options.seenOf(origin), tree, get).then(
       (found) => endStep("history", ...found),
       (error) => endStep("history", "failed", errorText(error)),
     );
@@ -346,24 +350,27 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
     (found) => endStep("evidence", ...found),
     (error) => endStep("evidence", "failed", errorText(error)),
   );
-  return { card, why: leaf.why, origin: proven.origin, seen };
+  return { card, why: leaf.why, origin: proven.origin, seen: tree };
 }
 
 /** Parses a proven leaf. */
 const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
-/** Returns outcome and sentence for each part of a proof, as they are reported if the part is valid. */
+/**
+ * Returns outcome and sentence for each part of a proof. The caller reports them for the parts that are valid.
+ * @param hasReaderPolicy false: the policy was made from the service's own keys
+ */
 function partOutcomes(
   proven: ProvenCard | NotProven,
   { checkpoint, index }: Bundle,
-  isOwn: boolean,
+  hasReaderPolicy: boolean,
 ): Record<ProofPart, [Outcome, string]> {
   const [origin = "", size = ""] = String(checkpoint).split("\n");
   const cosignedAt = proven instanceof NotProven ? null : (proven.cosignedAt?.toISOString() ?? null);
-  const signer = isOwn
+  const signer = hasReaderPolicy
     ? "a log key of your policy"
     : "the log key that the service itself shows, since you gave no policy";
-  const witnesses: [Outcome, string] = isOwn
+  const witnesses: [Outcome, string] = hasReaderPolicy
     ? cosignedAt === null
       ? ["open", "your policy asks for no witness"]
       : ["shown", `the quorum of your policy has seen it at ${cosignedAt} or later`]
