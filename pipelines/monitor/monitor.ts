@@ -122,7 +122,7 @@ export class Monitor {
     const head = state.readHead();
     if (head && head.n !== headBefore?.n) await this.#trust.followDocuments(answeringSources, head);
     this.#findFaults(shownCheckpoints, headBefore, faults);
-    const foundNames = await this.#readNames(answeringSources, faults);
+    const foundNames = await this.#readNewLeaves(answeringSources, faults);
     const noticesPrinted = await this.#sendNotices(faults);
     return {
       head: head && { size: head.size, root: head.root.toString("hex") },
@@ -271,7 +271,7 @@ export class Monitor {
   }
 
   /** Reads the leaves below the proven head that were not read yet for the watched names. */
-  async #readNames(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
+  async #readNewLeaves(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
     const head = state.readHead();
     if (!head || names.length === 0) return [];

@@ -26,7 +26,7 @@ const LEAVES_PER_COMMIT = 8_192;
 const MAX_WAITING = 10_000;
 
 /** Parses the watched names given on the command line. @throws Failure `usage` naming the option */
-export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
+export function parseNames(options: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
   const caps = options.cap.map((value) => {
     if (!isId("cap", value)) throw new Failure("usage", `--cap: not a capability id: ${value}`);
     return { kind: "cap" as const, value };
