@@ -9,7 +9,7 @@ import { openProcessLock } from "../infra/store/lock.ts";
 import { createLogger, createMetrics, type Metrics } from "../infra/telemetry.ts";
 import { parseUrl } from "../infra/url.ts";
 import { Monitor, type RoundResult } from "../pipelines/monitor/monitor.ts";
-import { type FoundName, readNames } from "../pipelines/monitor/names.ts";
+import { type FoundName, parseNames } from "../pipelines/monitor/names.ts";
 import { Peer } from "../pipelines/monitor/peers.ts";
 import { MonitorState, VERDICTS } from "../pipelines/monitor/state.ts";
 import { Webhook } from "../pipelines/monitor/webhook.ts";
@@ -85,7 +85,7 @@ async function openMonitor(
   if (Math.max(sourceNames.length, options.peer.length) > MAX_ADDRESSES) {
     throw new Failure("usage", `at most ${MAX_ADDRESSES} sources, and as many peers`);
   }
-  const names = readNames(options);
+  const names = parseNames(options);
   const peers = options.peer.map((url) => new Peer(url));
   const keys = await keysOf(options);
   const webhook = options.webhook === undefined ? null : openWebhook(options.webhook, settings(), resources);

@@ -16,12 +16,13 @@ import { addDays } from "../record/time.ts";
 import { ARCHIVE_SUBJECTS, type ArchiveSubject } from "../record/vocabulary.ts";
 import { Check, type Finding } from "./findings.ts";
 
+/** Topics of the event log whose samples become rows of the archive, and the subject of these rows. */
 const SUBJECT_BY_TOPIC: Record<string, ArchiveSubject> = {
   "observations.free": "liveness_probes",
   "observations.mcp": "mcp_probes",
 };
 
-/** The rows that the archive of one subject (kind of row) and day must have, according to the evidence and the log. */
+/** The rows that the archive must have for one subject (kind of row) and day, according to the evidence and the log. */
 interface RequiredRows {
   items: Multiset;
   /** Index of the last leaf that requires a row. */
@@ -31,25 +32,32 @@ interface RequiredRows {
 const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
 /**
- * Checks that the archive is complete and agrees with what was published before the rows were moved there: files
- * against leaves and manifests; one file or more for each subject and day since the first day of the evidence; a file
- * that replaces another is later than it; rows of the files that were not replaced against the samples of the
- * evidence, and grades against the log's own leaves.
+ * Checks that the archive is complete and agrees with what was published before the rows were moved there. Each file
+ * must match its leaf and manifest. Each subject must have a file for each day since the first closed day of the
+ * evidence. A file may replace only an earlier one. The rows of the files that were not replaced must be those of the
+ * samples in the evidence, and the grades must be those of the log's leaves.
  */
 export class ArchiveAudit {
   readonly files = new Check("archive files");
   readonly days = new Check("archive, every subject and day");
   readonly rows = new Check("archive rows against evidence and log");
   readonly #leaves: { leaf: ArchiveLeaf; jwks: Jwks | null }[] = [];
+  /** {@link subjectDayKey} -> rows that the archive must have. */
   readonly #required = new Map<string, RequiredRows>();
+  /** {@link subjectDayKey} -> rows in the archive files that were not replaced. */
   readonly #filed = new Map<string, Multiset>();
-  /** Keys ({@link subjectDayKey}) of each subject and day for which an archive or evidence file could not be read. */
+  /** The {@link subjectDayKey} of each subject and day for which an archive or evidence file could not be read. */
   readonly #unreadSubjectDays = new Set<string>();
+  /** True when leaves could not be read. */
   #hasHoles = false;
-  /** Key of the sums by which rows are compared ({@link Multiset}). */
+  /** Secret key of the sums by which rows are compared ({@link Multiset}). */
   readonly #key = randomBytes(32);
 
-  /** @param fold state of the archive after this leaf @param jwks keys that are valid at the leaf's position */
+  /**
+   * Adds the next leaf.
+   * @param fold state of the archive after this leaf
+   * @param jwks keys that are valid at the leaf's position
+   */
   add(leaf: Leaf, bytes: Buffer, fold: ArchiveFold, jwks: Jwks | null): void {
     if (leaf.kind === "archive") this.#leaves.push({ leaf, jwks });
     if (leaf.kind === "grade") this.#addRequired(fold.subjectOf(leaf), leaf.day, leaf.index, bytes);
@@ -67,13 +75,17 @@ export class ArchiveAudit {
     }
   }
 
-  /** Notes that an evidence file of this day could not be read, so it is unknown which probes the archive must have. */
+  /**
+   * Records that an evidence file of this day could not be read, so that it is unknown which probes the archive must
+   * have.
+   */
   noteUnreadFile(day: string): void {
     for (const subject of Object.values(SUBJECT_BY_TOPIC)) this.#unreadSubjectDays.add(subjectDayKey(subject, day));
   }
 
   /**
-   * Notes that some leaves could not be read. They may name files and rows, so checks that need every leaf are not run.
+   * Records that some leaves could not be read. They may name files and rows, so checks that need every leaf are not
+   * run.
    */
   noteUnreadLeaves(): void {
     this.#hasHoles = true;
@@ -87,7 +99,11 @@ export class ArchiveAudit {
     this.#required.set(name, required);
   }
 
-  /** Reads and checks every archive file. @throws SourceDown, and faults of our own */
+  /**
+   * Reads and checks every archive file, then the days and the rows. Called after all leaves and evidence lines were
+   * added.
+   * @throws SourceDown, and faults of our own
+   */
   async checkFiles(source: Source, fold: PublishedFold, onProgress: (text: string) => void): Promise<void> {
     const earlierLeaves = new Map<string, ArchiveLeaf>();
     const replacedIds = new Set<string>();
@@ -106,6 +122,7 @@ export class ArchiveAudit {
     this.#checkRows(fold.archive);
   }
 
+  /** Checks the lines of an archive file, and adds them to the rows of its subject and day. @throws Unproven */
   async #readFile(source: Source, leaf: ArchiveLeaf, fold: ArchiveFold): Promise<void> {
     const { subject, id } = leaf.manifest;
     const day = dayOfManifest(leaf.manifest);
@@ -114,6 +131,7 @@ export class ArchiveAudit {
     let wrongLine: string | null = null;
     let previousOrder = "";
     const name = subjectDayKey(subject, day);
+    // The subject and day count as unread if this function throws.
     const wasUnread = this.#unreadSubjectDays.has(name);
     this.#unreadSubjectDays.add(name);
     await readFile(await fetchFile(source, file), file, (line) => {
@@ -133,7 +151,7 @@ export class ArchiveAudit {
   }
 
   /**
-   * Checks that each subject has a file for every day from the first day of the evidence to the newest archived day.
+   * Checks that each subject has a file for every day from the first day that was closed to the newest archived day.
    */
   #checkDays({ archive, evidence }: PublishedFold): void {
     const newest = this.#leaves
@@ -142,7 +160,7 @@ export class ArchiveAudit {
       .at(-1);
     const firstDay = evidence.firstDay || newest;
     if (newest === undefined || firstDay! > newest) return;
-    // `newest` ends the loop, since a day after 9999-12-31 would have another form.
+    // The loop compares for equality, since a day after 9999-12-31 has another form and so another order.
     for (let day = firstDay!; ; day = addDays(day, 1)) {
       for (const subject of ARCHIVE_SUBJECTS) {
         if (archive.currentFilesOf(subject, day).length > 0) this.days.countOk();
@@ -153,6 +171,7 @@ export class ArchiveAudit {
     }
   }
 
+  /** Compares the rows in the archive files with the required rows, for each subject and day. */
   #checkRows(fold: ArchiveFold): void {
     for (const subject of ARCHIVE_SUBJECTS) {
       for (const name of new Set([...this.#filed.keys(), ...this.#unreadSubjectDays])) {
@@ -204,7 +223,7 @@ function lineOf(
   return { item: line, order: String(leaf.index).padStart(16, "0") };
 }
 
-/** @throws Unproven */
+/** Checks that the members of an archive leaf and its manifest agree, and which file it replaces. @throws Unproven */
 function checkLeaf(
   leaf: ArchiveLeaf,
   earlierLeaves: ReadonlyMap<string, ArchiveLeaf>,
@@ -225,12 +244,13 @@ function checkLeaf(
   const replacedManifest = earlierLeaves.get(supersedes)?.manifest;
   const isSameSubjectDay =
     replacedManifest && replacedManifest.subject === manifest.subject && replacedManifest.from === manifest.from;
-  // Only an earlier file can be replaced, and only once. So no two files replace each other.
+  // A file may replace only an earlier one that no other file replaces, so no two files replace each other.
   if (!isSameSubjectDay || replacedIds.has(supersedes)) {
     throw new Unproven(`leaf ${index}`, `an earlier file of ${manifest.subject} of ${day}, standing`, supersedes);
   }
 }
 
+/** Checks that the manifest is published as the leaf contains it. @throws Unproven, MissingObject */
 async function checkManifest(source: Source, { manifest }: ArchiveLeaf): Promise<void> {
   const key = archiveManifestKey(manifest.id);
   const bytes = await source.get(key, MAX_BYTES.keys);
@@ -239,21 +259,21 @@ async function checkManifest(source: Source, { manifest }: ArchiveLeaf): Promise
   if (expected !== got) throw new Unproven(key, expected.slice(0, 200), got.slice(0, 200));
 }
 
-/** Those members of a sample's `terms` (the content of the 402 answer) that a row of the archive has. */
+/** Those members of a sample's `terms` (the content of the 402 answer) from which a row of the archive is made. */
 interface Terms {
   sha256?: string;
   protocols?: string[];
   offers?: { network: string; asset: string | null; payable: boolean }[];
 }
 
-/** An amount of money as an archive's line has it (records.md, Archive rows). */
+/** The form of an amount of money in a line of the archive (records.md, Archive rows). */
 const AMOUNT = /^\d{1,12}\.\d{6}$/;
 
 /**
  * Returns the members of an archive's line as one text, for comparison. The amount is converted to a number, as it is
  * in the evidence.
- * @returns null when the line is not one of the archive: it is not in RFC 8785 form, of which all readers of JSON read
- * the same members, or its amount has another form
+ * @returns null when the amount does not have the form {@link AMOUNT}, or the line is not in RFC 8785 form. Different
+ * JSON parsers could read different members from a line in another form, for example one that names a member twice
  */
 function archivedRowText(parsedLine: Record<string, unknown>, line: Buffer): string | null {
   const { amount, ...row } = parsedLine;
@@ -267,7 +287,8 @@ function archivedRowText(parsedLine: Record<string, unknown>, line: Buffer): str
 }
 
 /**
- * Makes from the evidence's line of a probe the text that {@link archivedRowText} makes of the archive's line.
+ * Makes from the evidence line of a probe the text that {@link archivedRowText} returns for the probe's line in the
+ * archive.
  * @throws TypeError when members have other types than a probe's, or a text has a lone surrogate
  */
 function observedRowText(line: SampleLine, isTool: boolean): string {
@@ -291,15 +312,16 @@ const MODULUS = 1n << 256n;
  * Compares multisets of items without keeping the items: counts them, and adds up their HMAC-SHA256 (RFC 2104) modulo
  * 2^256 under a key that is drawn for this audit. Equal multisets have equal count and sum, in any order. Different
  * ones of fewer than 2^53 items have an equal sum with a probability of at most 2^-203, if HMAC-SHA256 is a
- * pseudorandom function: whatever the other items add up to, at most 2^53 values of an item that one of them has more
- * often fit. Who publishes the items does not know the key, and so cannot search for items that add up to a given sum,
- * as Wagner's generalised birthday algorithm (CRYPTO 2002) finds them for plain sums of 256 bits in about 2^32 steps.
+ * pseudorandom function: take an item that they contain in different numbers; for any HMACs of the other items, at most
+ * 2^53 of the 2^256 possible HMACs of this item make the sums equal. The publisher of the items does not know the key,
+ * and so cannot search for items that add up to a given sum. Without a key, Wagner's generalised birthday algorithm
+ * (CRYPTO 2002) finds such items for sums of 256 bits in about 2^32 steps.
  */
 class Multiset {
   count = 0;
   #sum = 0n;
 
-  /** @param key 32 random bytes, the same for all multisets that are compared, and not shown to anybody */
+  /** @param key 32 random bytes, secret, and equal for all multisets that are compared */
   constructor(private readonly key: Uint8Array) {}
 
   add(item: Uint8Array | string): void {

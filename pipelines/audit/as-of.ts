@@ -2,13 +2,13 @@ import type { Endpoint } from "../3-grade/pure.ts";
 import type { Sample } from "../3-grade/sample.ts";
 import type { AmendmentLine, EvidenceLine, SampleLine } from "../record/evidence.ts";
 
-/** Values of an amendment's `field` for records of the topic `corrections`, which change no row. */
+/** Values of `field` in amendments that were made from records of the topic `corrections`. They change no row. */
 const CORRECTION_FIELDS: readonly string[] = ["correction", "reinstated", "dispute"];
 
-/** The evidence of one endpoint, added in the order of the files. */
+/** The evidence of one endpoint. Its lines are added in the order of the files. */
 export class EndpointEvidence {
   readonly samples = new Map<string, SampleLine>();
-  /** Amendments (later changes of a sample) by the sample's id, without those in `#corrections`. */
+  /** Sample id -> amendments (later changes of the sample), without those in `#corrections`. */
   readonly #amendments = new Map<string, AmendmentLine[]>();
   readonly #corrections: AmendmentLine[] = [];
 
@@ -20,14 +20,14 @@ export class EndpointEvidence {
     const amendment = line as AmendmentLine;
     if (CORRECTION_FIELDS.includes(amendment.field)) this.#corrections.push(amendment);
     else {
-      const ofSample = this.#amendments.get(amendment.of);
-      if (ofSample) ofSample.push(amendment);
+      const sampleAmendments = this.#amendments.get(amendment.of);
+      if (sampleAmendments) sampleAmendments.push(amendment);
       else this.#amendments.set(amendment.of, [amendment]);
     }
   }
 
   /**
-   * Returns the endpoint with the records from which a card with these log positions was graded.
+   * Returns the endpoint as a grading run had read it: with the records below these positions of the event log.
    * @param positions {topic: next offset} of the card's leaf
    * @param domain registrable domain of the endpoint's url, null when unknown
    */
@@ -41,6 +41,7 @@ export class EndpointEvidence {
     return { cap, pay_to, domain, disputed: isDisputed(records), rows, withdrawn: withdrawnSamples(rows, records) };
   }
 
+  /** Returns a sample as it was when the run had read its topic up to `nextOffset`; null if it was not there yet. */
   #rowAsOf(line: SampleLine, nextOffset: number): Row | null {
     if (line.first >= nextOffset) return null;
     const earlierState = nextOffset <= line.position ? line.before?.find(({ upto }) => nextOffset <= upto) : undefined;
@@ -55,7 +56,7 @@ export class EndpointEvidence {
 
 type Row = Sample & Pick<SampleLine, "state">;
 
-/** Returns the payTo of the newest 402 answer, free or paid, which counts as the endpoint's payTo. */
+/** Returns the payTo in the newest 402 answer to a free or paid call. It counts as the endpoint's payTo. */
 function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
   let newest: Row | null = null;
   for (const row of rows) {
@@ -70,8 +71,8 @@ function newestTerms(rows: readonly Row[]): { pay_to: string | null } {
 const bodyOf = (line: AmendmentLine) => line.value as Record<string, unknown>;
 
 /**
- * Time at which a correction was issued. If `issued_at` is no valid time, the time of the correction's record (as in
- * sql/staging/records, corrections).
+ * Returns the time at which a correction was issued; the time of the correction's record if `issued_at` is no valid
+ * time (as does query `corrections` in sql/staging/records.sql).
  */
 function issuedAt(line: AmendmentLine): number {
   const issued = Date.parse(String(bodyOf(line).issued_at));
@@ -101,7 +102,7 @@ function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[
 
 /**
  * Returns whether there is an open dispute. A dispute is open until a correction of its record, or of all records,
- * follows that is not revoked (as in sql/samples/touched, site).
+ * follows that is not revoked (as in query `site` in sql/samples/touched.sql).
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
   const corrections = correctionsInForce(records);

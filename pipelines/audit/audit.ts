@@ -35,7 +35,7 @@ export interface AuditOptions {
   since?: Checkpoint;
   /** Called after the copies were compared and show no fork. What it throws ends the audit. */
   onNoFork?: () => void;
-  /** Requests a path from the live service of the source, if there is one. */
+  /** Requests a path from the source's live service. Without it live answers are not checked. */
   ask?: AskLive;
   /** Default `strict`; see findings.ts. */
   packing?: PackingMode;
@@ -56,8 +56,8 @@ export interface AuditReport {
 /**
  * Proves a whole public record from its first leaf, trusting only the keys of its checkpoint (publication.md,
  * Auditor): every object that the checkpoint needs, every leaf and signature, every index, which is rebuilt, every
- * evidence file, the calls against the plans whose salt was revealed, and every card, which is recomputed. After a
- * problem it continues with everything that does not depend on it. Nothing is written.
+ * evidence and archive file, the calls against the plans whose salt was revealed, and every card, which is recomputed.
+ * After a problem it continues with everything that does not depend on it. Nothing is written.
  * @throws SourceDown, Rollback against `since`, what `onNoFork` throws, and faults of our own, unless a fork was
  * found; faults of the record are in the report
  */
@@ -71,11 +71,11 @@ export async function audit(options: AuditOptions): Promise<AuditReport> {
     }
   };
   const isRollback = since !== undefined && head.size < since.size;
-  // A kept checkpoint has no tiles, so one that is ahead of the source cannot be compared with it.
+  // A kept checkpoint has no tiles. If its tree is larger than the source's, the two cannot be compared.
   const otherCopies = since && !isRollback ? [...copies, { source: KEPT_CHECKPOINT_SOURCE, head: since }] : copies;
   const copiesCheck = new Check("other copies");
   const forks: ForkSeen[] = [];
-  // First, so that nothing that the audited source does can end the audit before a fork is found.
+  // The copies are compared first, so that the audited source cannot end the audit before a fork is found.
   let copiesError: unknown = null;
   await auditCopies({ source, head }, otherCopies, copiesCheck, forks).catch((error: unknown) => {
     copiesError = error;
@@ -114,18 +114,18 @@ const KEPT_CHECKPOINT_SOURCE: Source = {
   close: async () => undefined,
 };
 
-/** Names of the checks that need a proven tree. */
+/** Names of the checks that are reported as not run when the tree cannot be proven. */
 const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evidence files", "cards, recomputed"];
 
-/** Calls that are fetched at once. */
+/** Number of bought calls that are fetched at once. */
 const CALLS_AT_ONCE = 8;
-/** Most calls that files name and that are held until they are fetched; each takes about 250 bytes. */
+/** Most calls that are held from the line that names them until they are fetched; each takes about 250 bytes. */
 const MAX_HELD_CALLS = 1 << 18;
 
 type AddFindings = (...findings: Finding[]) => void;
 type Progress = (text: string) => void;
 
-/** Reads the log once. Each bundle of entries is checked against the tree, and each leaf by all checks of the log. */
+/** Runs all checks of the record: tree and log first, then evidence, archive, cards and live answers. */
 async function auditRecord(options: AuditOptions, addFindings: AddFindings, onProgress: Progress): Promise<void> {
   const { source, head, ask } = options;
   const packing = new PackedBytesCheck(options.packing ?? "strict");
@@ -147,7 +147,11 @@ async function auditRecord(options: AuditOptions, addFindings: AddFindings, onPr
   if (ask) addFindings(await auditLive(ask, log.logAudit.fold, log.logAudit.jwks));
 }
 
-/** Reads the log through its checks. Of a broken tree it reads the leaves that can be proven; null when none can. */
+/**
+ * Reads the log: checks each bundle of entries against the tree, and each leaf by all checks of the log. If the entries
+ * do not give the signed root, it reads the log again, and then only the leaves that can be proven.
+ * @returns null when no leaf can be proven
+ */
 async function readLog(
   { source, head }: AuditOptions,
   packing: PackedBytesCheck,
@@ -180,6 +184,7 @@ async function readLog(
   }
 }
 
+/** Checks evidence files, bought calls, schedules and the archive. */
 async function auditEvidence(
   source: Source,
   log: LogReading,
@@ -216,7 +221,7 @@ async function auditEvidence(
 }
 
 /**
- * Checks requests and answers of bought calls that their buyers published against the hashes in the evidence's lines.
+ * Compares the requests and answers of bought calls that buyers published with the hashes in the evidence lines.
  */
 class CallAudit {
   readonly #check = new Check("bought calls, published");
@@ -252,6 +257,7 @@ class CallAudit {
   }
 }
 
+/** Recomputes every card and compares it with the published one. */
 async function auditCards(source: Source, log: LogReading, onProgress: Progress): Promise<Finding> {
   const check = new Check("cards, recomputed");
   let cardCount = 0;
@@ -281,7 +287,7 @@ export interface Copy {
   head: Checkpoint;
 }
 
-/** Two signed checkpoints that cannot be of one log: the holder of the log key has signed two histories. */
+/** Two signed checkpoints that cannot be of one append-only log: the holder of the log key signed two histories. */
 export interface ForkSeen {
   says: string;
   ours: string;
@@ -289,8 +295,8 @@ export interface ForkSeen {
 }
 
 /**
- * Checks that the copies have one history: the larger tree must begin with the smaller one. This is shown by a
- * consistency proof (RFC 6962) from the larger tree's tiles. Forks are added to `forks` as they are found.
+ * Checks that the audited record and each copy have one history: the larger tree must begin with the smaller one. A
+ * consistency proof (RFC 6962) from the larger tree's tiles shows this. Forks are added to `forks` as they are found.
  * @throws SourceDown
  */
 async function auditCopies(audited: Copy, others: readonly Copy[], check: Check, forks: ForkSeen[]): Promise<void> {
@@ -310,15 +316,15 @@ async function isBeginningOf(small: Checkpoint, { source, head }: Copy): Promise
   return (await RecordReader.openWithFetch(createSourceFetch(source), head)).extends(small);
 }
 
-/** Requests a path from the live service; null when it answers with an error. Throws when no JSON can be had. */
+/** Requests a path from the live service; null when it answers with an error. Throws when the answer is not JSON. */
 export type AskLive = (path: string) => Promise<unknown>;
 
 /** Number of endpoints for which a live answer is requested, spread evenly over all listed ones. */
 const ENDPOINTS_SAMPLED = 20;
 
 /**
- * Checks that live answers agree with the log. Each sampled answer must be signed by the answers key, and its card
- * must be the newest of the endpoint in the log; a card that is newer than this checkpoint counts as open.
+ * Checks that live answers agree with the log. Each sampled answer must be signed by the answers key, and must contain
+ * the endpoint's newest headline card in the log. A card that is newer than the audited checkpoint counts as open.
  */
 async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): Promise<Finding> {
   const check = new Check("live answers");
@@ -330,7 +336,7 @@ async function auditLive(ask: AskLive, fold: PublishedFold, jwks: Jwks | null): 
     try {
       answer = (await ask(key)) as Record<string, unknown> | null;
     } catch (error) {
-      // No JSON, a redirect, a stall: the audited party chooses what it answers, and must not end the audit with it.
+      // A failure (no JSON, a redirect, a timeout) is a problem, so that the audited party cannot end the audit by it.
       check.addProblem({ key, expected: "an answer", got: (error as Error).message });
       continue;
     }

@@ -12,15 +12,15 @@ export interface Problem {
 export interface Finding {
   check: string;
   /**
-   * `not run`: nothing was found broken, but something could not be checked, since what it depends on is broken or
-   * unread.
+   * `not run`: nothing was found broken, but something could not be checked, since an object or leaf that it depends on
+   * is broken or unread.
    */
   result: "ok" | "broken" | "not run";
   /** Number of objects, leaves or cards that were checked. */
   checked: number;
-  /** Number of those that cannot be proven yet; `says` has the reason. */
+  /** Number of objects, leaves or cards that cannot be proven yet; `says` has the reason. */
   open: number;
-  /** Number of those that were not checked, since what they depend on is broken, missing or unread. */
+  /** Number of those that were not checked, since something that they depend on is broken, missing or unread. */
   not_run: number;
   says?: string;
   problems: Problem[];
@@ -93,8 +93,8 @@ export function problemOf(error: unknown): Problem | null {
 }
 
 /**
- * Returns the RFC 8785 text of a value that the record holds in the object `key`.
- * @throws Unproven for a value that has none, such as a lone surrogate, or nesting deeper than 64
+ * Returns the RFC 8785 text of a value from the object `key` of the record.
+ * @throws Unproven for a value that has no such text: it has a lone surrogate, or is nested deeper than 64 levels
  */
 export function canonicalTextIn(key: string, value: unknown): string {
   try {
@@ -104,46 +104,53 @@ export function canonicalTextIn(key: string, value: unknown): string {
   }
 }
 
-/** Objects whose compressed bytes no leaf hashes. The root of the tree proves only their unpacked bytes. */
+/** Kinds of objects of which the record proves only the unpacked bytes: no leaf has the hash of the packed bytes. */
 type PackedKind = "entry bundles" | "segments" | "index shards";
 
-/** `content`: compressed bytes are not compared, for an auditor whose zlib or zstd is not the publisher's. */
+/**
+ * `strict`: compressed bytes are compared with those that our packer makes. `content`: they are not compared, for an
+ * auditor whose zlib or zstd is another build than the publisher's.
+ */
 export type PackingMode = "strict" | "content";
 
 /**
- * If at least this many consecutive objects differ from our compressed bytes, they count as compressed by another
- * build of zlib or zstd; if fewer differ, these count as altered.
+ * If at least this many consecutive objects of a kind differ from our compressed bytes, they count as compressed by
+ * another build of zlib or zstd. If fewer differ, they count as altered.
  */
 const OBJECTS_TO_ASSUME_ANOTHER_BUILD = 8;
 
 /**
- * Compares compressed bytes. Some bits of a gzip or zstd stream do not change the content. That such a bit was
- * flipped shows only when the content is compressed again with our packer, which is the publisher's (docs/audit.md,
- * Packed bytes). Packers differ between versions and processors, so a long series of objects that differ counts as
- * open, not as broken.
+ * Compares compressed bytes. Some bits of a gzip or zstd stream do not change the content. A flip of such a bit is
+ * found only by compressing the content again with the publisher's packer (docs/audit.md, Packed bytes). The packer's
+ * output differs between builds of zlib and zstd and between processors, so a long series of objects that differ counts
+ * as open, not as broken.
  */
 export class PackedBytesCheck {
   readonly #check = new Check("packed bytes");
+  /** For each kind, the keys of the current series of objects that differ, at most the number that makes a long one. */
   readonly #differingKeys = new Map<PackedKind, string[]>();
 
   constructor(private readonly mode: PackingMode) {}
 
-  /** Adds the next object of its kind, in log order. The caller has found its content to be right. */
+  /**
+   * Adds the next object of its kind, in log order (the shards of one index in any order). The caller has proven its
+   * content.
+   */
   add(kind: PackedKind, key: string, storedBytes: Uint8Array, repackedBytes: Uint8Array): void {
     if (this.mode === "content") return;
     if (Buffer.compare(storedBytes, repackedBytes) === 0) {
-      this.#judgeRow(kind);
+      this.#endSeries(kind);
       this.#check.countOk();
       return;
     }
-    const row = this.#differingKeys.get(kind) ?? [];
-    this.#differingKeys.set(kind, row);
-    if (row.length < OBJECTS_TO_ASSUME_ANOTHER_BUILD) row.push(key);
+    const series = this.#differingKeys.get(kind) ?? [];
+    this.#differingKeys.set(kind, series);
+    if (series.length < OBJECTS_TO_ASSUME_ANOTHER_BUILD) series.push(key);
     else this.#countOpen();
   }
 
   get finding() {
-    for (const kind of this.#differingKeys.keys()) this.#judgeRow(kind);
+    for (const kind of this.#differingKeys.keys()) this.#endSeries(kind);
     return this.#check.finding;
   }
 
@@ -151,11 +158,11 @@ export class PackedBytesCheck {
    * Ends the series of differing objects of this kind: a long one counts as open, the objects of a short one become
    * problems.
    */
-  #judgeRow(kind: PackedKind): void {
-    const row = this.#differingKeys.get(kind) ?? [];
+  #endSeries(kind: PackedKind): void {
+    const series = this.#differingKeys.get(kind) ?? [];
     this.#differingKeys.delete(kind);
-    for (const key of row) {
-      if (row.length >= OBJECTS_TO_ASSUME_ANOTHER_BUILD) this.#countOpen();
+    for (const key of series) {
+      if (series.length >= OBJECTS_TO_ASSUME_ANOTHER_BUILD) this.#countOpen();
       else {
         const got =
           "others that unpack to the same: a changed bit, or another build of zlib or zstd (--packing content)";

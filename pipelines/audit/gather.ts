@@ -26,8 +26,8 @@ export type EndpointSelector = { cap: string } | { url: string } | "all";
 const texts = new TextPacker();
 
 /**
- * A card's leaf, kept packed until the card is recomputed, since a market of a million endpoints has millions of cards:
- * 1.1 kB of heap for each, with all that is kept of its endpoint, instead of 3.4 kB.
+ * A card's leaf, kept packed until the card is recomputed, since a market of a million endpoints has millions of cards.
+ * Packed, a card takes 1.1 kB of heap instead of 3.4 kB, including everything that is kept of its endpoint.
  */
 export class PackedLeaf {
   private readonly packed: string;
@@ -42,8 +42,8 @@ export class PackedLeaf {
 }
 
 /**
- * The cards of an endpoint that one grading published, and what the log says of the endpoint before them: letters,
- * corrections, and the time and positions of the cards before.
+ * The cards of an endpoint that one grading run published, and the state of the endpoint before them: its letters and
+ * corrections, and the time and the event log positions of the previous cards.
  */
 export interface CardGroup {
   leaves: readonly PackedLeaf[];
@@ -62,7 +62,7 @@ export interface GatheredRecord {
    */
   rows: Map<number, EvidenceFile[]>;
   tableFiles: EvidenceFile[];
-  /** Hashes of the tables of related parties that cards name. */
+  /** Hashes of the tables of related parties that the cards in `groups` name. */
   tableHashes: Set<string>;
   /** The tables of related parties, computed from the leaves up to the first unreadable one. */
   relatedParties: RelatedPartiesFold;
@@ -75,8 +75,8 @@ export interface GatheredRecord {
 }
 
 /**
- * The auditor's state of an endpoint, with the grade leaves of the endpoint's newest cards, and how far their grading
- * had read the event log: {topic: next offset}.
+ * The auditor's state of an endpoint: `cards` are the packed leaves of its newest cards, `positions` the position up to
+ * which their grading run had read the event log, {topic: next offset}.
  */
 interface AuditedEndpoint extends Endpoint<PackedLeaf, RawLetter> {
   positions: Readonly<Record<string, number>>;
@@ -89,7 +89,7 @@ const AUDITOR_PROJECTION: Projection<AuditedEndpoint> = {
   run: (_, { inputs }) => ({ positions: inputs.positions }),
 };
 
-/** Endpoint ids for a URL, one for each HTTP method. Endpoints of MCP tools are found by their listing instead. */
+/** Returns the endpoint ids of a URL, one for each HTTP method. Listings name those of MCP tools. */
 function capsOfUrl(url: string): Set<string> {
   const normalisedUrl = normaliseUrl(url);
   return new Set(METHODS.map((method) => capId(method, normalisedUrl)));
@@ -97,8 +97,8 @@ function capsOfUrl(url: string): Set<string> {
 
 /**
  * Reads the log once and collects the cards of the wanted endpoints, the letters and corrections before these cards,
- * and the evidence files. Verifies every signature, and that days are closed (their evidence published) in order and
- * each close is complete.
+ * and the evidence files. Verifies the signatures of these cards and of the keys documents, and that days are closed
+ * (their evidence is published) in order and each close is complete.
  * @throws BadUrl, Unproven, MissingObject, Tampered, Oversized, SourceDown
  */
 export async function gather(
@@ -111,23 +111,23 @@ export async function gather(
   return gatherer.finish();
 }
 
-/** Does the work of {@link gather} leaf by leaf, for an audit that reads the log for other checks too. */
+/** Collects leaf by leaf what {@link gather} returns, for an audit that reads the log for other checks too. */
 export class RecordGatherer {
   readonly #gathered: GatheredRecord;
   readonly #endpoints = new Map<string, AuditedEndpoint>();
   readonly #wantedCaps: Set<string>;
   readonly #url: string | null;
   #chain: KeyChain | null = null;
-  /** The last leaf that was read of a day close (one day's evidence leaves), null when that close is complete. */
+  /** The newest leaf of an incomplete day close (the evidence leaves of one day); null when no close is incomplete. */
   #openClose: EvidenceLeaf | null = null;
-  /** True right after unreadable leaves: the next evidence leaf may then be any part of any day's close. */
+  /** True after unreadable leaves, until the next evidence leaf, which may be any part of any day's close. */
   #isAfterHole = false;
 
   constructor(
     private readonly source: Source,
     private readonly wanted: EndpointSelector,
     size: number,
-    /** False when the caller verifies every signature and every keys document itself. */
+    /** False when the caller itself verifies the cards' signatures and the keys documents. */
     private readonly verifiesSignatures = true,
   ) {
     this.#gathered = {
@@ -142,18 +142,19 @@ export class RecordGatherer {
       hole: null,
     };
     this.#url = wanted !== "all" && "url" in wanted ? normaliseUrl(wanted.url) : null;
-    // The URL of an unlisted endpoint is in no leaf. If the caller gave a URL, it is used.
+    // No leaf contains the URL of an unlisted endpoint, so its domain is taken from the URL that the caller gave.
     if (this.#url) for (const cap of capsOfUrl(this.#url)) this.#gathered.urls.set(cap, this.#url);
     this.#wantedCaps = wanted === "all" ? new Set() : "cap" in wanted ? new Set([wanted.cap]) : capsOfUrl(wanted.url);
   }
 
-  /** Notes that leaf `index` and some leaves after it cannot be read. */
+  /** Records that leaf `index`, and maybe leaves after it, cannot be read. */
   skip(index: number): void {
     this.#gathered.hole ??= index;
     this.#openClose = null;
     this.#isAfterHole = true;
   }
 
+  /** Called after the last leaf. @throws Unproven when the last day close is incomplete */
   finish(): GatheredRecord {
     if (this.#openClose)
       throw new Unproven(
@@ -183,7 +184,7 @@ export class RecordGatherer {
         if (this.#isWanted(leaf.card.capability_id)) this.#addGrade(parseLeaf(GradeLeaf, leaf));
         return;
       case "kin":
-        // Leaves that were not read may have changed the table. After them, tables are taken from the evidence only.
+        // Unreadable leaves may have changed the table. After them, tables are taken from the evidence files only.
         if (this.#gathered.hole === null) this.#addRelatedParties(parseLeaf(RelatedPartiesLeaf, leaf));
         return;
       case "evidence":
@@ -218,6 +219,7 @@ export class RecordGatherer {
     else groups.at(-1)!.leaves = after.cards;
   }
 
+  /** Applies changes of the table of related parties. @throws Unproven when the leaf names another hash of the table */
   #addRelatedParties(leaf: RelatedPartiesLeaf): void {
     const { relatedParties } = this.#gathered;
     relatedParties.apply(leaf);
@@ -226,6 +228,7 @@ export class RecordGatherer {
     if (sha256 !== leaf.kin) throw new Unproven(`leaf ${leaf.index}`, `the table ${leaf.kin}`, sha256);
   }
 
+  /** Checks that an evidence leaf is the next part of its day close, and adds its file. @throws Unproven */
   #addEvidence(leaf: EvidenceLeaf): void {
     const { evidence, rows, tableFiles } = this.#gathered;
     const { index, day, freeze, part, parts } = leaf;

@@ -29,14 +29,14 @@ import { Check, canonicalTextIn, type Finding, type PackedBytesCheck, problemOf 
 import { type GatheredRecord, RecordGatherer } from "./gather.ts";
 import { LogAudit } from "./log.ts";
 
-/** Reads the log once for three purposes: checks its rules, rebuilds its indexes, and collects the cards to recompute. */
+/** Passes each leaf of the log to three checks: the rules of the log, the rebuilt indexes, and the recomputed cards. */
 export class LogReading {
   readonly logAudit: LogAudit;
   readonly #indexes: IndexAudit;
   readonly #gatherer: RecordGatherer;
-  /** True after a leaf that could not be used. Everything computed from later leaves would then be wrong. */
+  /** True after a leaf that could not be used. Indexes and cards computed from later leaves could then be wrong. */
   #hasUnusableLeaf = false;
-  /** True when leaves were skipped because they cannot be proven any more. */
+  /** True when leaves were skipped because they could not be proven. */
   hasHoles = false;
   #gatherError: { error: unknown } | null = null;
 
@@ -56,7 +56,7 @@ export class LogReading {
     const leaf = await this.logAudit.add(entry);
     if (!leaf) this.#hasUnusableLeaf = true;
     if (!leaf || this.#hasUnusableLeaf) return;
-    // An index is computed from every leaf below its size, so after skipped leaves it cannot be rebuilt.
+    // An index is computed from all leaves below its size, so none can be rebuilt after skipped leaves.
     if (!this.hasHoles) await this.#indexes.add(leaf, this.logAudit.jwks, this.logAudit.fold);
     else if (leaf.kind === "index") this.#indexes.check.countNotRun("leaves below them are unread");
     if (this.#gatherError) return;
@@ -72,17 +72,17 @@ export class LogReading {
     this.#gatherer.skip(index);
   }
 
-  /** Ends the reading. The caller has found that the root over all entries is the signed one, or has skipped leaves. */
+  /**
+   * Called after the last leaf. The caller has found that the root over all entries is the signed one, or has skipped
+   * leaves.
+   */
   async end(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     await this.logAudit.end();
     await this.#indexes.end();
     if (this.#indexes.lateIndexes.length > 0 && this.#isSound) await this.#readLateIndexes(head, onProgress);
   }
 
-  /**
-   * Reads the log again to rebuild the indexes that the first reading could not, as their leaf was too far after the
-   * leaves of the index. It rebuilds them in the order of their sizes.
-   */
+  /** Reads the log again to rebuild the late indexes ({@link IndexAudit.lateIndexes}), in the order of their sizes. */
   async #readLateIndexes(head: { size: number; root: Buffer }, onProgress: (text: string) => void): Promise<void> {
     const secondAudit = new IndexAudit(this.source, this.packing, this.maxHeldChanges, this.#indexes);
     const fold = new PublishedFold();
@@ -97,7 +97,7 @@ export class LogReading {
         onProgress(`indexes, once more: ${index} of ${head.size} leaves`);
       }
     } catch (error) {
-      // The error is in a tile or segment, and another check has reported it.
+      // A tile or segment is broken. Another check has reported it.
       if (!problemOf(error)) throw error;
       this.#indexes.check.countNotRun("the leaves below them cannot be read once more", lateIndexes.length);
     }
@@ -128,7 +128,10 @@ interface NamedIndex {
   jwks: Jwks | null;
 }
 
-/** The change that one leaf makes to the index: an endpoint and its new entry, which is null when it is not listed. */
+/**
+ * The change that one leaf makes to the index: an endpoint and its new entry. `entry` is null for an endpoint that is
+ * not listed, `cap` for a leaf that is about no endpoint.
+ */
 interface HeldChange {
   at: string;
   cap: string | null;
@@ -136,14 +139,14 @@ interface HeldChange {
 }
 
 /**
- * Most leaves whose changes are held back. An index leaf names a tree size below its own position, so newer changes
- * must wait.
+ * Most leaves whose changes are held back. An index leaf names a tree size up to its own position, and changes of the
+ * leaves from that size on are not in its index.
  */
 const MAX_HELD_CHANGES = 1 << 18;
-/** Shards that are read at once. */
+/** Number of shards that are read at once. */
 const SHARDS_AT_ONCE = 8;
 
-/** Texts of index lines by their entry. Entries never change. */
+/** Index entry -> text of its line, kept since entries never change. */
 type LineCache = WeakMap<IndexEntry, string>;
 
 function lineOf(entry: IndexEntry, cache: LineCache): string {
@@ -175,8 +178,8 @@ function indexListOf(entriesByShard: readonly IndexEntry[][], cache: LineCache) 
 
 /**
  * Rebuilds every published index byte for byte from the leaves below its size, and reads each shard (file of lines)
- * when an index first names it. An index leaf follows leaves that are not in its index, so the changes of the newest
- * leaves are held back.
+ * unless the previous index has it too. An index leaf may follow leaves that are not in its index, so the changes of
+ * the newest leaves are held back.
  */
 class IndexAudit {
   readonly check: Check;
@@ -185,17 +188,17 @@ class IndexAudit {
   /** Set when the Parquet file of the newest index is missing. The files of older indexes may be missing. */
   #missingTable: MissingObject | null = null;
   /**
-   * Indexes that a second reading has to rebuild, since the changes above their size were already applied at their
-   * leaf.
+   * Indexes that a second reading has to rebuild: when their leaf was read, changes of leaves at or above their size
+   * had been applied.
    */
   readonly lateIndexes: NamedIndex[] = [];
-  /** State at the size of the newest index: number of leaves, time of the last of these leaves, and the entries. */
+  /** State after the leaves whose changes were applied: their number, the time of the last of them, and the entries. */
   #size = 0;
   #newestAt = "";
   readonly #entries = new Map<string, IndexEntry>();
   readonly #lineCache: LineCache = new WeakMap();
   #heldChanges: HeldChange[] = [];
-  /** Hashes of the shards of the previous index. They were read already. */
+  /** Hashes of the shards of the previous index, which were read with it. */
   #readShardHashes = new Set<string>();
 
   constructor(
@@ -223,7 +226,7 @@ class IndexAudit {
     if (this.#heldChanges.length >= this.maxHeldChanges) this.#advance(this.#size + Math.ceil(this.maxHeldChanges / 2));
   }
 
-  /** Checks the index that a leaf names. */
+  /** Checks the index that a leaf names, or adds it to `lateIndexes`. */
   async checkIndex(namedIndex: NamedIndex): Promise<void> {
     const { tree_size: size, index, key } = namedIndex.leaf;
     if (size < this.#size) {
@@ -240,6 +243,7 @@ class IndexAudit {
     });
   }
 
+  /** Applies the held changes of the leaves below position `size`. */
   #advance(size: number): void {
     const count = size - this.#size;
     for (const { at, cap, entry } of this.#heldChanges.slice(0, count)) {
@@ -284,7 +288,8 @@ class IndexAudit {
   }
 
   /**
-   * Makes the Parquet file of an index again and compares the hashes. The file of an older index may have been deleted.
+   * Makes the Parquet file of an index again and compares the hashes. The publisher may have deleted the file of an
+   * older index.
    */
   async #compareTable({ index, table }: IndexLeaf, entriesByShard: readonly IndexEntry[][]): Promise<void> {
     this.#missingTable = null;
@@ -309,7 +314,7 @@ class IndexAudit {
     });
   }
 
-  /** Ends the reading after the last leaf. A missing Parquet file of the newest index is then a problem. */
+  /** Called after the last leaf. A missing Parquet file of the newest index becomes a problem. */
   async end(): Promise<void> {
     const missingTable = this.#missingTable;
     if (missingTable) await this.tables.runStep(() => Promise.reject(missingTable));

@@ -15,7 +15,7 @@ import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts"
 import { ArchiveAudit } from "./archives.ts";
 import { Check, canonicalTextIn, type Finding, type Problem, problemOf } from "./findings.ts";
 
-/** Stands for the chain of keys documents when its newest documents may be among skipped leaves. */
+/** Stands for the chain of keys documents when skipped leaves may have named its newest documents. */
 const UNSEEN_CHAIN: KeyChain = { jwks: UNREADABLE_KEYS, sha256: "" };
 
 /**
@@ -32,12 +32,13 @@ export class LogAudit {
   readonly evidence: EvidenceLeaf[] = [];
   readonly archiveAudit = new ArchiveAudit();
   readonly #signatures: CardSignatures;
+  /** Number of cards that were read, without those whose signature is wrong or could not be verified. */
   #signedCards = 0;
   #chain: KeyChain | null = null;
   #nextIndex = 0;
   #skipped = 0;
-  /** Number of the keys document that is expected next. */
-  #keysRead = 0;
+  /** Number of the keys document that has to be named next. */
+  #nextKeysNumber = 0;
   #previousAt = "";
 
   constructor(private readonly source: Source) {
@@ -45,7 +46,7 @@ export class LogAudit {
       const problem = problemOf(error);
       if (!problem) throw error;
       this.#signedCards--;
-      // Skipped leaves may have named the document that contains this key.
+      // A key can be unknown because a skipped leaf named the document that contains it.
       const isUnread = error instanceof KeysUnread || (this.#skipped > 0 && problem.got === "unknown_key");
       if (isUnread) this.cards.countNotRun("the keys document of their position could not be read");
       else this.cards.addProblem(problem);
@@ -53,18 +54,18 @@ export class LogAudit {
   }
 
   /**
-   * Reads the next leaf. A leaf that breaks a rule becomes a problem of a check, and the audit continues without it.
+   * Reads the next leaf. If it breaks a rule, this becomes a problem of a check, and the audit continues.
    * @returns the leaf, or null when it cannot be used
    */
   async add(bytes: Buffer): Promise<Leaf | null> {
     const index = this.#nextIndex++;
-    const { size } = this.fold.commitments;
+    const commitmentsBefore = this.fold.commitments.size;
     const leaf = this.#parseLeaf(index, bytes);
     if (!leaf) return null;
     if (leaf.kind === "keys") {
-      const previousChain = this.#skipped > 0 && leaf.n !== this.#keysRead ? UNSEEN_CHAIN : this.#chain;
-      this.#keysRead = leaf.n + 1;
-      // The next document must name this hash, even if this document cannot be read: the leaf has the hash.
+      const previousChain = this.#skipped > 0 && leaf.n !== this.#nextKeysNumber ? UNSEEN_CHAIN : this.#chain;
+      this.#nextKeysNumber = leaf.n + 1;
+      // Even if this document cannot be read, its leaf contains its hash, which the next document must name.
       this.#chain = { jwks: UNREADABLE_KEYS, sha256: leaf.sha256 };
       await this.keys.runStep(async () => {
         const bytes = await fetchNamed(this.source, leaf, "keys");
@@ -77,12 +78,12 @@ export class LogAudit {
       await this.#signatures.add(leaf, bytes, this.#chain?.jwks ?? null);
     }
     if (leaf.kind === "evidence") this.evidence.push(leaf);
-    if (leaf.kind === "commitment") this.commitments.add(leaf, this.fold.commitments.size > size);
+    if (leaf.kind === "commitment") this.commitments.add(leaf, this.fold.commitments.size > commitmentsBefore);
     this.archiveAudit.add(leaf, bytes, this.fold.archive, this.jwks);
     return leaf;
   }
 
-  /** Skips `count` unreadable leaves. The leaves after them are checked again. */
+  /** Skips `count` unreadable leaves. The leaves after them are checked. */
   skip(count: number): void {
     this.#nextIndex += count;
     this.#skipped += count;
@@ -92,12 +93,13 @@ export class LogAudit {
     this.archiveAudit.noteUnreadLeaves();
   }
 
-  /** Ends the reading, after the last signatures were verified. */
+  /** Called after the last leaf: waits until all signatures are verified, and counts the cards. */
   async end(): Promise<void> {
     await this.#signatures.drain();
     this.cards.countOk(this.#signedCards);
   }
 
+  /** Parses a leaf, checks it against the rules, and applies it to the fold; null when it cannot be used. */
   #parseLeaf(index: number, bytes: Buffer): Leaf | null {
     const key = `leaf ${index}`;
     const text = bytes.toString("utf8");
@@ -137,7 +139,7 @@ export class LogAudit {
     return leaf;
   }
 
-  /** Returns the problem of a schedule that names another hash than the first one of its day, which is binding. */
+  /** Returns a problem if a schedule leaf names another hash than the first one for its day, which is binding. */
   #otherHashOf({ day, salt_hash: got }: Leaf & { kind: "schedule" }): Omit<Problem, "key"> | null {
     const first = this.fold.schedules.get(day)!.salt_hash;
     return got === first ? null : { expected: `the hash of the salt of ${day}, ${first}`, got };
@@ -158,8 +160,8 @@ export class LogAudit {
 }
 
 /**
- * Reads the tree size in the source's present checkpoint, unverified. The source may have published since the audit
- * began.
+ * Returns the tree size in the checkpoint that the source shows now, without verifying it. The tree may have grown
+ * since the audit began.
  */
 async function currentSizeOf(source: Source): Promise<number> {
   const note = await source.get(CHECKPOINT, MAX_BYTES.note);
@@ -171,8 +173,8 @@ async function currentSizeOf(source: Source): Promise<number> {
 }
 
 /**
- * Checks the two unsigned objects that point to the newest index and to the newest keys document. Each must name the
- * newest one of the audited leaves (`fold`), or a later leaf if the source has published since the audit began.
+ * Checks the hints, the two unsigned objects that name the newest index and the newest keys document. Each must name
+ * the newest one in the audited leaves (`fold`), or a later leaf if the tree has grown since the audit began.
  */
 export async function auditHints(source: Source, fold: PublishedFold, hasHoles: boolean): Promise<Finding> {
   const check = new Check("hints");
@@ -199,9 +201,9 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
 }
 
 /**
- * Checks the commitments of a log (hashes of purchases that are not public): each is published once, and not before
- * the hour that it names is over, since that would reveal the time of the purchase more exactly. The bytes that were
- * hashed are not checked, since only the buyer can show them.
+ * Checks the commitments of a log (hashes of purchases that are not public). Each must be published only once, and only
+ * after the hour that it names: an earlier leaf would reveal the time of the purchase more exactly. The hashed bytes
+ * are not checked, since only the buyer has them.
  */
 export class CommitmentAudit {
   readonly #check = new Check("commitments");
@@ -210,7 +212,7 @@ export class CommitmentAudit {
   add({ index, at, moment, sha256 }: CommitmentLeaf, isNew: boolean): void {
     const key = `leaf ${index}`;
     const publishableTime = publishableAt(moment);
-    // The schema of leaves checks the form of the hour, not that such a day exists.
+    // The schema of leaves checks the form of the hour, but not that its day exists.
     if (Number.isNaN(publishableTime.getTime())) {
       this.#check.addProblem({ key, expected: "an hour", got: moment });
       return;
@@ -228,8 +230,8 @@ export class CommitmentAudit {
 }
 
 /**
- * Finds the leaf that commits to these bytes under this salt, proven under the checkpoint. With it a buyer proves a
- * purchase to others. Reads the log from its first leaf, with one segment or bundle in memory.
+ * Finds the leaf that commits to these bytes under this salt, proven under the checkpoint. A buyer proves a purchase to
+ * others with it. Reads the log from its first leaf, with one segment or bundle in memory.
  * @throws Failure `unknown`; RangeError for a salt of another length; Tampered, MissingObject and what a source throws
  */
 export async function openCommitment(

@@ -19,8 +19,9 @@ import { type CardGroup, type EndpointSelector, type GatheredRecord, gather } fr
 /**
  * The result for one published card; `tier` is the card's depth of checks, `band` its letter. `ok`: the recomputed
  * card equals it in every byte except the signature, and so do digest of the inputs, sentence (`why`) and raw letter
- * in its leaf. `pending`: its evidence is not published yet. `not run`: the recomputed card differs, but objects on
- * which it may depend are broken or missing, or it does not state when it was computed, so this proves nothing.
+ * in its leaf. `pending`: its evidence is not published yet. `not run`: its evidence cannot be graded, or is more than
+ * is held at once; or the recomputed card differs, but this proves nothing, since objects on which it may depend are
+ * broken or missing, or the published card does not state when it was computed.
  */
 export interface CardVerdict {
   capability_id: string;
@@ -66,12 +67,13 @@ export async function recompute(
 }
 
 /**
- * Most bytes of evidence lines that are held at once, some three times as many in memory. If those of a bucket are more,
- * its files are read again for each half of its endpoints; the cards of one endpoint with more are not run.
+ * Most bytes of evidence lines that are held at once. They take some three times as much memory. If the endpoints of a
+ * bucket have more, the bucket's files are read again for each half of these endpoints. If one endpoint has more, its
+ * cards are not run.
  */
 export const MAX_EVIDENCE_BYTES = 128 * 1024 * 1024;
 
-/** The lines of some endpoints are more than may be held at once. */
+/** Thrown when the evidence lines of some endpoints are more than may be held at once. */
 class TooMuchEvidence extends Error {}
 
 /**
@@ -138,7 +140,7 @@ interface BrokenObject {
   what: string;
   /** Position of the first leaf that could not be read. Every card at a greater position may depend on it. */
   hole?: number;
-  /** Day of the broken file. */
+  /** Day of a broken file. */
   day?: string;
   /** Bucket (share of the endpoints) of a broken file of rows; absent for a file of tables of related parties. */
   bucket?: number;
@@ -167,8 +169,8 @@ function withBrokenInputs(card: CardVerdict, bucket: number, broken: readonly Br
 }
 
 /**
- * Reads the evidence of these capabilities from all files of their bucket, oldest first.
- * @returns null when its lines have more than `maxBytes`
+ * Reads the evidence of these endpoints from all files of their bucket, oldest first.
+ * @returns null when their lines have more than `maxBytes`
  */
 async function readEvidenceOf(
   source: Source,
@@ -202,6 +204,7 @@ async function readEvidenceOf(
   return evidenceByCap;
 }
 
+/** Yields the verdict on each card of an endpoint. @param evidence null when it is more than may be held at once */
 function* verdictsOf(
   cap: string,
   gathered: GatheredRecord,
@@ -217,7 +220,7 @@ function* verdictsOf(
     for (const [i, { index, card }] of leaves.entries()) {
       const { tier, band, computed_at = null } = card;
       const result = results[i]!;
-      // The card may have been computed before its leaf's time, which stands in for the time that it does not state.
+      // Without a time of its own, the card was recomputed as of its leaf's time, which may be later.
       const isUnknown = result.verdict === "differs" && isUntimed(card);
       const known: CardResult = isUnknown ? { verdict: "not run", says: UNTIMED_TEXT } : result;
       yield { capability_id: cap, url, leaf: index, tier, band, computed_at, ...known };
@@ -228,16 +231,16 @@ function* verdictsOf(
 type CardResult = Pick<CardVerdict, "verdict" | "says" | "difference">;
 
 /**
- * Returns whether a card does not state when it was computed. Only the form svc.scorecard.v1 may leave that out: a card
- * of v2 without it differs from the recomputed one.
+ * Returns whether a card does not state when it was computed. Only a card of the form svc.scorecard.v1 may leave out
+ * `computed_at`: a card of v2 without this member differs from the recomputed one.
  */
 const isUntimed = ({ schema, computed_at }: SignedCard): boolean =>
   schema === "svc.scorecard.v1" && computed_at === undefined;
 const UNTIMED_TEXT = `computed_at is ${MISSING_MEMBER_TEXT}`;
 
 /**
- * Evaluates cards. Lines of the evidence may hold values that nobody can grade, such as a lone surrogate, which has no
- * RFC 8785 form. They must not end the audit.
+ * Evaluates cards; returns `not run` for all of them if their evidence has values that cannot be graded, such as a text
+ * with a lone surrogate, which has no RFC 8785 form. Such values must not end the audit.
  */
 function tryEvaluate(leaves: readonly GradeLeaf[], evaluateAll: () => CardResult[]): CardResult[] {
   try {
@@ -248,7 +251,7 @@ function tryEvaluate(leaves: readonly GradeLeaf[], evaluateAll: () => CardResult
   }
 }
 
-/** Registrable domain of an endpoint's url; null where it has none. */
+/** Returns the registrable domain of an endpoint's url; null without a valid url. */
 function domainOf(url: string | undefined): string | null {
   try {
     return url === undefined ? null : registrableDomain(url);
@@ -258,8 +261,9 @@ function domainOf(url: string | undefined): string | null {
 }
 
 /**
- * Returns how cards step back behind the ones before them, which no publisher's run may do: they are not of a later
- * time, or had read less. Such cards could leave out rows that earlier cards had counted. Null if they do not.
+ * Returns a difference if cards were computed no later than the endpoint's previous cards, or their grading run had
+ * read less than the previous cards and the published corrections; null otherwise. No publisher may publish such cards:
+ * they could leave out rows that the previous cards counted.
  */
 function stepBackOf(
   computedAt: string,
@@ -292,7 +296,7 @@ function evaluate(
   const stepBack = stepBackOf(computedAt, inputs.positions, before);
   if (stepBack) return sameResultForAll({ verdict: "differs", difference: stepBack });
   const now = new Date(computedAt);
-  // Such a card is refused, since it could name a day far ahead and so stay pending for ever.
+  // A card of a later day than its leaf differs. Otherwise it could name a day far ahead and stay pending for ever.
   if (dayOf(now) > dayOf(new Date(at))) {
     const difference = { field: "card.computed_at", expected: `a day up to ${at}`, got: computedAt };
     return sameResultForAll({ verdict: "differs", difference });
@@ -303,8 +307,8 @@ function evaluate(
   }
   const table = tables.get(inputs.kin);
   if (!table) {
-    // The evidence file with this table is published at the latest when the day after the leaf's own day is closed.
-    // Until then the card is pending if this table is among those that are expected; otherwise the card differs.
+    // The evidence file with this table is published, at the latest, when the day after the day of the leaf is closed.
+    // Until then the card is pending, unless a file that must contain this table was published without it.
     const isDue = hole === null && closedEvidence.newest > dayOf(new Date(at));
     if (!isDue && closedEvidence.relatedParties.get(day)?.has(inputs.kin))
       return sameResultForAll({
@@ -348,8 +352,8 @@ function evaluate(
     const inputsDifference = firstDifference(expected.inputs, got.inputs, "inputs");
     const difference = inputsDifference ?? firstDifference(expected, got);
     if (!difference) return { verdict: "ok" };
-    // In a simulated past, a card may have used records of the day after its own. Until that day is closed, the card
-    // is pending.
+    // In a record made in simulated time, a card may have used records of the day after its own. Until that day is
+    // closed, the card is pending.
     const isNextDayOpen = addDays(dayOf(now), 1) > closedEvidence.newest;
     return isNextDayOpen
       ? { verdict: "pending", says: "the next day is not closed yet" }
@@ -359,8 +363,8 @@ function evaluate(
 
 /**
  * Returns the members of our card that are compared with the published one. The version of our checks is copied from
- * the published card, since it is an input and not a result. For a card of the older form svc.scorecard.v1 only the
- * members that it has are compared.
+ * the published card, since it is an input and not a result. If the published card has the older form svc.scorecard.v1,
+ * only its members are compared.
  */
 function membersOf(ownCard: UnsignedCard, published: Omit<SignedCard, "signature">): Partial<SignedCard> {
   const { verifier_version, schema } = published;
@@ -383,6 +387,7 @@ const shorten = (value: unknown): string =>
 const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
 
 /**
+ * Finds the first difference between two values.
  * @param expected the recomputed value
  * @param got the published value
  * @returns null when their RFC 8785 bytes are equal
@@ -400,8 +405,8 @@ export function firstDifference(expected: unknown, got: unknown, field = ""): Di
 }
 
 /**
- * Reads the tables of payees and domains that cards name, by hash. Each line of a file has the changes since the line
- * before it, and must result in the table whose hash it names.
+ * Reads the tables of related parties (payees and domains that took money) from evidence files, by hash. Each line of a
+ * file contains the changes of the previous line's table, and the hash of the table that results.
  * @param wanted hashes of the tables that are kept; null: all
  * @throws Unproven, MissingObject, Oversized, SourceDown
  */

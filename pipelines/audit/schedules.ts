@@ -7,19 +7,21 @@ import { Check, type Finding } from "./findings.ts";
 
 const MINUTES_PER_BLOCK = 360;
 const BLOCKS_PER_DAY = 4;
+/** A call is paid from a blind (unknown) wallet if its byte of the plan is below this. */
 const BLIND_BYTE_BELOW = 64;
-/** A slot as evidence lines have it: number of the block, and minute in it. */
+/** The form of a slot in evidence lines: number of the block, and minute in it. */
 const SLOT = /^(\d{1,6})\/(\d{1,3})$/;
 /**
- * Largest time by which a call may precede the commitment to its plan, ms: the call's time is of an observer's clock,
- * the commitment's of the publisher's.
+ * Largest time by which a call may precede the commitment to its plan, ms. The call's time is from an observer's clock,
+ * the commitment's from the publisher's clock.
  */
 const MAX_CLOCK_DIFFERENCE_MS = 5 * 60_000;
 
 /**
- * Checks that calls were made at the times, and from the kinds of wallets, that follow from the secret salt of their
- * day. The salt's hash was published before the day's first call, and the salt in the first leaf after the day
- * (verification-method.md, section 5). The planner's code is not used here.
+ * Checks that the minute of each planned call's slot, and the kind of wallet that paid, follow from the secret salt of
+ * the day, and that no call precedes the publication of the salt's hash. A call's time is not compared with its slot.
+ * The salt itself is published after the day (verification-method.md, section 5). This class does not use the planner's
+ * code, so that it also finds faults of the planner.
  */
 export class ScheduleAudit {
   readonly salts = new Check("salts of days, opened");
@@ -28,7 +30,7 @@ export class ScheduleAudit {
   /** UTC day -> time at which the hash of its salt was published first, ms. */
   readonly #committedMs = new Map<string, number>();
 
-  /** @param hasHoles whether leaves are unread, which may have published the hash of a day earlier */
+  /** @param hasHoles whether leaves are unread: one of them may have published the hash of a day earlier */
   constructor(
     fold: PublishedFold,
     private readonly hasHoles = false,
@@ -47,7 +49,7 @@ export class ScheduleAudit {
     }
   }
 
-  /** Checks one sample of the evidence. */
+  /** Checks one sample of the evidence. Samples of calls that were not planned are ignored. */
   add(line: SampleLine): void {
     const isPlanned = line.kind === 1 || line.planned === "free" || line.planned === "paid";
     if (!isPlanned) return;
@@ -97,9 +99,9 @@ export class ScheduleAudit {
 }
 
 /**
- * Returns whether a paid call fits the plan. A re-test (a repetition after a failure) is always blind, that is paid
- * from an unknown wallet. Any other call is that of a block (six hours) while every block is called, or the one daily
- * call.
+ * Returns whether the wallet and the block of a paid call fit the plan. A re-test (a repetition after a failure) must
+ * be blind: paid from an unknown wallet. Any other call must fit either the plan of an endpoint that is called in every
+ * block (six hours), or that of one that is called once a day.
  */
 function fitsPlan({ blind, retest }: SampleLine, planBytes: Buffer, blockOfDay: number): boolean {
   if (retest === true) return blind === true;

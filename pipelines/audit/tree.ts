@@ -13,17 +13,16 @@ import { fetchBundle, RecordReader, unpackEntries } from "../published/reader.ts
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { Check, type Finding, type PackedBytesCheck, problemOf } from "./findings.ts";
 
-/** Bundles (files of 256 entries) that are fetched and unpacked ahead of the one that is checked. */
+/** Number of bundles (files of 256 entries) that are fetched and unpacked ahead of the one that is checked. */
 const BUNDLES_AHEAD = 8;
 
 /** Called with the entries of each bundle, in order, before the root over all of them is known. */
 export type OnEntries = (entries: readonly Buffer[]) => void | Promise<void>;
 
 /**
- * Checks every object that the checkpoint needs. Builds the tree again from all entries: its root must be the
- * checkpoint's, and every tile and segment must equal the built one. One bundle and the right edge of the tree are in
- * memory.
- * @param onEntries called with the entries of each bundle, in order
+ * Checks the entry bundles, tiles and segments of a tree. Builds the tree again from all entries: its root must be the
+ * checkpoint's, and every tile and segment must equal the built one. Some bundles, one packed segment and the right
+ * edge of the tree are in memory.
  * @returns the findings, and whether the entries give the root. If so, every leaf is proven, even if a tile is broken
  */
 export async function auditTree(
@@ -40,11 +39,11 @@ export async function auditTree(
   try {
     const root = await rebuild(source, head.size, { bundles, tiles, segments }, packing, onEntries);
     if (sameHash(root, head.root)) return resultOf(true);
-    // All tiles agree with the entries, so the checkpoint was signed for another tree.
+    // If all tiles agree with the entries, the checkpoint was signed for another tree.
     const got = root.toString("hex");
     if (tiles.finding.result === "ok") throw new Tampered("checkpoint", head.root.toString("hex"), got);
-    // Some entry differs from the signed one. The reader below compares entries with proven tiles and throws at that
-    // entry.
+    // Otherwise an entry may differ from the signed one. This reader compares bundles with proven tiles and throws at
+    // the first that differs.
     const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
     for (let n = 0; n * TILE_WIDTH < head.size; n++) await reader.entries(n);
     throw new Tampered("checkpoint", head.root.toString("hex"), got);
@@ -58,7 +57,10 @@ export async function auditTree(
 
 type Checks = Record<"bundles" | "tiles" | "segments", Check>;
 
-/** @returns the root over all entries; differences of tiles and segments are recorded in their checks */
+/**
+ * Builds the tree from all entries, and records differing tiles and segments in their checks.
+ * @returns the root over all entries
+ */
 async function rebuild(
   source: Source,
   size: number,
@@ -98,6 +100,7 @@ async function rebuild(
   return tree.root();
 }
 
+/** Compares a stored tile with the built one. @throws Tampered, MissingObject */
 async function checkTile({ level, n, width, bytes }: Tile, fetch: FetchObject): Promise<void> {
   const storedBytes = Buffer.concat((await fetchTile(level, n, width, fetch)).slice(0, width));
   if (!storedBytes.equals(bytes)) throw new Tampered(tilePath(level, n, width), hashOf(bytes), hashOf(storedBytes));
@@ -112,6 +115,7 @@ async function fetchAndRepackBundle(fetch: FetchObject, n: number, width: number
 
 const hashOf = (bytes: Buffer): string => `sha256 ${createHash("sha256").update(bytes).digest("hex")}`;
 
+/** Compares a stored segment with the built one. @throws Tampered, MissingObject, Oversized */
 async function compareSegment(
   source: Source,
   n: number,
@@ -130,16 +134,16 @@ async function compareSegment(
   packing.add("segments", key, packed, expectedSegment.packed);
 }
 
-/** Called for leaves that cannot be proven any more: the position of the first, and their number. */
+/** Called for consecutive leaves that cannot be proven, with the position of the first and their number. */
 type OnHole = (first: number, count: number) => void;
 
 const BUNDLES_OF_SEGMENT = SEGMENT_LEAVES / TILE_WIDTH;
 
 /**
  * Reads the leaves of a tree whose entries do not give the checkpoint's root. Each bundle is compared with the tile
- * above it. If it does not match, its leaves are taken from their segment; if that fails too, they are reported to
- * `onHole`. Every tile and segment is checked too. This is slower than {@link auditTree} and used only for a broken
- * tree.
+ * above it. If a bundle does not match or is missing, its leaves are taken from their segment; if that fails too, they
+ * are reported to `onHole`. Every tile and segment is checked too. This is slower than {@link auditTree} and used only
+ * for a broken tree.
  * @throws Tampered, MissingObject when the right edge does not give the root, since then nothing can be proven;
  * SourceDown
  */
@@ -182,7 +186,7 @@ class SegmentEntries {
     private readonly check: Check,
   ) {}
 
-  /** Leaves of bundle n, or null when its segment is incomplete, broken, or missing. */
+  /** Returns the leaves of bundle n; null when the tree does not fill its segment, or that is broken or missing. */
   async bundle(n: number): Promise<Buffer[] | null> {
     const segment = Math.floor(n / BUNDLES_OF_SEGMENT);
     if ((segment + 1) * SEGMENT_LEAVES > this.reader.size) return null;
@@ -192,6 +196,7 @@ class SegmentEntries {
     return this.#lastSegment.entries.slice(start, start + TILE_WIDTH);
   }
 
+  /** Reads and proves segment n, unless that was tried before. */
   async readSegment(n: number): Promise<void> {
     if (this.#segmentsTried.has(n)) return;
     this.#segmentsTried.add(n);

@@ -11,13 +11,13 @@ import { BundleCopier, type CopyCounts, type ExposedStore } from "./copy.ts";
 import type { LeafWalk } from "./walk.ts";
 
 /**
- * Segments (files of 65,536 leaves) that are fetched and proven ahead of the walk, which reads the leaves in order.
- * Each takes some 100 MB unpacked.
+ * Number of segments (files of 65,536 leaves) that are fetched and proven ahead of the walk, which reads the leaves in
+ * order. Each takes some 100 MB unpacked.
  */
 const SEGMENTS_AHEAD = 2;
 /**
  * A segment of which some leaves were copied before is fetched whole if more than this many leaves are missing.
- * Otherwise these are fetched as bundles (files of 256 leaves).
+ * Otherwise the missing leaves are fetched as bundles (files of 256 leaves).
  */
 const MIN_MISSING_LEAVES = SEGMENT_LEAVES / 4;
 
@@ -26,15 +26,17 @@ export interface TreeCopy {
   exposed: ExposedStore;
   tiles: TileReader;
   counts: CopyCounts;
+  /** Folder for incomplete segments, which a later run continues. */
   parts: PartFolder | null;
+  /** Number of bundles that are fetched at once. */
   width: number;
   onProgress: (done: number, of: number, what: "leaves" | "bundles") => void;
 }
 
 /**
- * Copies every leaf below `head` into the store and passes it to the walk, in order. Whole segments are fetched as
- * such; the rest, and segments that the source does not have, are fetched as entry bundles. The walk makes and writes
- * the tiles.
+ * Copies the leaves below `head` that the walk has not read yet into the store, and passes them to the walk in order.
+ * Leaves are fetched as segments; those after the last full segment, and those of segments that the source does not
+ * have, as entry bundles. The walk makes and writes the tiles.
  * @throws Tampered naming segment, bundle or tile; MissingObject, Oversized, SourceDown, what the walk throws
  */
 export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: number; root: Buffer }): Promise<void> {
@@ -42,12 +44,13 @@ export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: num
   const segments = new SegmentCopier(source, exposed, tiles, counts, parts);
   const firstSegment = Math.floor(walk.size / SEGMENT_LEAVES);
   const missingLeaves = (firstSegment + 1) * SEGMENT_LEAVES - walk.size;
-  const firstWhole = missingLeaves > MIN_MISSING_LEAVES ? firstSegment : firstSegment + 1;
-  const end = Math.floor(head.size / SEGMENT_LEAVES);
-  // Little is missing of the segment that was begun, so its bundles are copied before the segments after it.
-  if (firstWhole > firstSegment && end > firstSegment) await copyBundles(copy, walk, firstWhole * SEGMENT_LEAVES);
+  const firstWholeSegment = missingLeaves > MIN_MISSING_LEAVES ? firstSegment : firstSegment + 1;
+  const endSegment = Math.floor(head.size / SEGMENT_LEAVES);
+  // If an earlier run copied most of a segment, its missing bundles are copied before the segments after it.
+  const fillsFirstSegment = firstWholeSegment > firstSegment && endSegment > firstSegment;
+  if (fillsFirstSegment) await copyBundles(copy, walk, firstWholeSegment * SEGMENT_LEAVES);
   const segmentsToPack: number[] = [];
-  const fetched = mapConcurrent(SEGMENTS_AHEAD, range(firstWhole, end), async (n) => ({
+  const fetched = mapConcurrent(SEGMENTS_AHEAD, range(firstWholeSegment, endSegment), async (n) => ({
     n,
     segment: await segments.fetch(n),
   }));
@@ -64,7 +67,7 @@ export async function copyTree(copy: TreeCopy, walk: LeafWalk, head: { size: num
   }
   await copyBundles(copy, walk, head.size);
   await walk.end(head);
-  if (firstWhole > firstSegment && end > firstSegment) segmentsToPack.push(firstSegment);
+  if (fillsFirstSegment) segmentsToPack.push(firstSegment);
   await packSegments(exposed, segmentsToPack);
 }
 
@@ -94,16 +97,19 @@ async function copyBundles(
   }
 }
 
-/** A segment whose leaves were proven to be those of the tree, and its compressed bytes. */
+/** A segment whose leaves were proven to be in the tree, and its compressed bytes. */
 interface Segment extends ProvenSegment {
   n: number;
   packed: Uint8Array;
 }
 
-/** Bundles that are written to the store at once. */
+/** Number of bundles that are written to the store at once. */
 const WRITES_AT_ONCE = 8;
 
-/** Copies segments, each with 65,536 leaves in one request (a bundle has 256). One hash of level 2 proves a segment. */
+/**
+ * Copies segments. One request fetches a segment of 65,536 leaves (a bundle has 256), and one hash of tile level 2
+ * proves it.
+ */
 class SegmentCopier {
   constructor(
     private readonly source: Source,

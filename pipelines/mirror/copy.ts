@@ -14,7 +14,7 @@ export interface CopyCounts {
   adopted: number;
 }
 
-/** An object that a verifying run replaced, and why. */
+/** An object that a run with option `verify` wrote again: its file was damaged, or gone. */
 export interface MendedObject {
   key: string;
   was: "damaged" | "gone";
@@ -22,8 +22,8 @@ export interface MendedObject {
 
 /**
  * Writes the objects of one run into the folder that the mirror exposes, through the store's bulk writer, so that all
- * of them are durable together before the run is committed. Objects of an earlier run were durable only if that run
- * was committed, so they are proven before they are adopted.
+ * of them are durable together before the run is committed. If an earlier run was not committed, a power cut may have
+ * torn its objects, so they are proven before they are adopted.
  */
 export class ExposedStore {
   /** @param onMended called for each written object that was missing before, or that had other bytes */
@@ -57,7 +57,7 @@ export class ExposedStore {
   }
 
   /** Deletes an object that could not be proven. */
-  withdraw(key: string): Promise<void> {
+  deleteObject(key: string): Promise<void> {
     return this.store.delete(key);
   }
 

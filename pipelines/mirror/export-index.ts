@@ -32,7 +32,7 @@ export interface ProvenIndex extends RecordToRead {
 }
 
 /**
- * Opens the record in a mirror's folder. It was proven by the run that saved the folder's tree head.
+ * Opens the record in a mirror's folder. The mirror's run that saved the tree head has proven the record.
  * @throws Failure `usage` when the folder has no saved tree head
  */
 export async function openMirroredRecord(
@@ -51,9 +51,9 @@ export async function openMirroredRecord(
 }
 
 /**
- * Opens the newest index, which the record's hint (an unsigned object) names. The hint is not trusted: the leaf that
- * names the index's list is proven by the head, the list by the leaf, each shard by the list.
- * @throws Failure `usage` without a hint; MissingObject, Tampered, Unproven
+ * Opens the newest index, which the record's hint (an unsigned object) names. The hint is not trusted: the head proves
+ * the leaf that names the index's list, the leaf proves the list, and the list proves each shard.
+ * @throws Failure `usage` without a hint of a leaf below the head; MissingObject, Tampered, Unproven
  */
 export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex> {
   const bytes = await record.source.get(HINT_INDEX, MAX_BYTES.hint);
@@ -126,7 +126,7 @@ interface RowContext {
   summaries: ReadonlyMap<string, EndpointSummary>;
 }
 
-/** Makes a row of the file from one line of the index and from facts of its endpoint in evidence and leaves. */
+/** Makes a row of the Parquet file from a line of the index and the facts of its endpoint in evidence and leaves. */
 function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, summaries }: RowContext): Row {
   const summary = summaries.get(line.capability_id);
   const rawCode = line.leaf === null ? 0 : (leaves.rawLetters[line.leaf] ?? 0);
@@ -149,7 +149,7 @@ function rowOf({ card, defects, ...line }: IndexLine, { asOf, leaves, summaries 
   };
 }
 
-/** Writes an index as Parquet, each endpoint with its facts from the evidence. @returns number of rows */
+/** Writes an index as a Parquet file, with the facts of each endpoint from the evidence. @returns number of rows */
 export async function exportIndex(
   index: ProvenIndex,
   path: string,

@@ -26,8 +26,12 @@ export interface EndpointSummary {
   payTo: string | null;
   first: string;
   last: string;
+  /** Number of our own paid calls, without those that buyers published. */
   paidCalls: number;
-  /** Time of the newest sample with a price, from which price and payTo are taken. */
+  /**
+   * Time of the newest sample with a price, from which price and payTo are taken. Calls that buyers published do not
+   * count.
+   */
   termsAt: string;
 }
 
@@ -35,7 +39,7 @@ interface Terms {
   offers?: { network?: unknown; asset?: unknown; payable?: unknown }[];
 }
 
-/** Returns asset and networks that the 402 answer of a sample named, if the line has them. */
+/** Returns the asset and the networks in the 402 answer of a sample; null and none if the line does not have them. */
 function termsOf(line: SampleLine): { asset: string | null; networks: string[] } {
   const offers = (line as { terms?: Terms | null }).terms?.offers ?? [];
   const signable = offers.find(({ payable }) => payable === true) ?? offers[0];
@@ -47,8 +51,8 @@ function termsOf(line: SampleLine): { asset: string | null; networks: string[] }
 export const LETTERS: readonly Band[] = [...BANDS, "UNRATED"];
 
 /**
- * Facts that are collected from the leaves: files of the evidence, the raw letter of each card, and the url in the
- * listing of each endpoint.
+ * Facts that are collected from the leaves: the evidence files with samples, the raw letter of each card, and the url
+ * and method in the listing of each endpoint.
  */
 export interface LeafFacts {
   evidence: EvidenceFile[];
@@ -60,7 +64,10 @@ export interface LeafFacts {
   urls: Map<string, { url: string; method: string }>;
 }
 
-/** Reads all leaves of the record once and collects their facts. @throws Tampered, MissingObject, Unproven, SourceDown */
+/**
+ * Reads all leaves of the record once and collects their facts.
+ * @throws Tampered, MissingObject, Unproven, SourceDown; SyntaxError for a leaf that is not JSON
+ */
 export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFacts> {
   const facts: LeafFacts = { evidence: [], rawLetters: new Uint8Array(head.size), urls: new Map() };
   for await (const { leaf, index } of readProvenLeaves(source, head)) {
@@ -193,7 +200,7 @@ export const SAMPLE_COLUMNS: Columns = {
   evidence: COLUMN.text,
 };
 
-/** Names for a line's `kind`, which is an index into this list. */
+/** Names of the kinds of samples. The `kind` of an evidence line is an index into this list. */
 const KINDS = ["probe", "paid", "bought"];
 const onlyBoolean = (value: unknown): boolean | null => (typeof value === "boolean" ? value : null);
 

@@ -21,27 +21,28 @@ import {
 
 /**
  * Brings a mirror up to the source's checkpoint (publication.md, Mirror). The public folder is a proven snapshot
- * before, during and after the run, whatever fails: new objects are written first, then one write of the mirror's own
- * state commits the run, then the served checkpoint is replaced. A run that was cut off is resumed by adopting, by
- * their hashes, the objects that it left. If an object that a leaf names is missing or does not match, it is added to
- * a list (missing.ts) and the run continues; a fault of the tree ends the run.
- * @throws Rollback, Forked, Stale, Tampered, Unproven, Oversized, MissingObject, SourceDown, MirrorBusy, Failure
- * `usage`
+ * before, during and after the run, even if the run fails: new objects are written first, then one write of the
+ * mirror's own state commits the run, then the served checkpoint is replaced. After an interrupted run, the next run
+ * proves the objects that the interrupted one wrote and keeps those that match. If an object that a leaf names is
+ * missing or does not match, it is added to a list (missing.ts) and the run continues. A fault of the tree ends the
+ * run.
+ * @throws Rollback, Forked, Stale, Tampered, Unproven, Unwitnessed, Oversized, MissingObject, SourceDown, MirrorBusy,
+ * Failure `usage`
  */
 export async function mirrorOnce(options: MirrorOptions): Promise<MirrorSummary> {
   const state = new MirrorState(options.stateStore);
   const earlierCommit = await state.readCommit();
   const summary = await bringUpToDate(options, state);
-  // After each run, since the run that committed a keys document may have died before it came here.
+  // Called even if this run read no keys document: the run that did may have died before this line.
   const { keys } = (await state.readCommit())!;
   await followKeys(state, options.publicStore, keys, summary.origin, options.clock);
-  // A first copy is not verified again: all of it has just been proven.
+  // A first copy is not verified again, since this run has proven all of it.
   return options.verify && earlierCommit ? verifyCopy(options, state, summary) : summary;
 }
 
 /**
- * Proves every copied object again, from the first leaf on, and fetches objects that are damaged or missing. The
- * pinned keys and the saved tree head are kept: a source with an older tree is still refused.
+ * Proves every copied object again, from the first leaf on, and fetches objects that are damaged or missing. The pinned
+ * keys and the saved tree head are kept, so a source with an older tree is still refused.
  */
 async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: MirrorSummary): Promise<MirrorSummary> {
   const { source, keys = {}, say = () => undefined } = options;
@@ -56,6 +57,7 @@ async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: M
   return { ...verified, from: summary.from, fetched, mended: [...(summary.mended ?? []), ...(verified.mended ?? [])] };
 }
 
+/** Copies and proves what is new in the source, or fetches only missing objects if its tree has not grown. */
 async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
   const { source, publicStore, clock, say = () => undefined } = options;
   const [lastCommit, pending, missingList] = [
@@ -63,8 +65,8 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
     await state.readPending(),
     await state.readMissing(),
   ];
-  // Everything is proven again if no checkpoint is served, since the public folder may have lost objects, or if the
-  // last run copied another part, since this run then has to copy objects that were left out.
+  // If the public folder has no checkpoint, it may have lost other objects too. If the last run copied another part of
+  // the record, objects of this part are not there. In both cases the run proves everything from the first leaf on.
   const isComplete = lastCommit?.only === options.only && (await publicStore.head(CHECKPOINT)) !== null;
   const trusted = lastCommit && isComplete ? lastCommit : null;
   if (trusted) await exposeTreeHead(publicStore, trusted);
@@ -80,14 +82,15 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   }
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   for (const earlierHead of earlierHeads) await checkExtends(head, earlierHead, tiles, state);
-  // Only now: an old checkpoint proves a fork as well as a new one does, and its note is kept then.
+  // The age is checked after the comparisons, since an old checkpoint too can prove a fork, whose notes are then saved.
   checkAge(head, clock, options.maxAgeSeconds);
   await state.savePending(toSavedTreeHead(head));
   return run.copyNew(head, tiles);
 }
 
 /**
- * Verifies the source's checkpoint with the pinned keys, or, if these have retired, with keys of newer keys documents.
+ * Verifies the source's checkpoint with the trusted keys. If that fails, verifies it with the keys of keys documents
+ * that continue the proven chain, since the trusted keys may have retired.
  */
 async function treeHeadOrRotated(
   { source, publicStore, clock, keys = {} }: MirrorOptions,
@@ -116,11 +119,11 @@ export interface FollowOptions extends MirrorOptions {
   /** Ends {@link followMirror} when it aborts: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run that changed exposed objects, when these are durable and proven. If it throws, {@link
-   * followMirror} ends.
+   * Called after each run whose result is not `idle`, when the exposed objects are durable and proven. If it throws,
+   * {@link followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
-  /** Called after each run that succeeded, also if nothing was new. */
+  /** Called after each run that succeeded, even if nothing was new. */
   onRun?: (summary: MirrorSummary) => void;
   /** Called after each run that failed. The snapshot of the last successful run stays exposed. */
   onFault?: (error: Error, pauseSeconds: number) => void;
@@ -163,8 +166,8 @@ export async function followMirror(options: FollowOptions): Promise<void> {
 }
 
 /**
- * Errors that may not occur again in a later run. A fork, a second mirror in the folder and faults of our own disk
- * are not among them.
+ * Names of errors that the source causes, and that may not occur in a later run. A fork, a second mirror in the folder
+ * and faults of our own disk are not among them.
  */
 const SOURCE_ERRORS: ReadonlySet<string> = new Set(
   "Rollback Stale Tampered Unproven Unwitnessed Oversized MissingObject SourceDown".split(" "),

@@ -12,8 +12,8 @@ import type { NamedObjectCopier } from "./objects.ts";
 import type { Missing, MissingList, NewestLeaves } from "./state.ts";
 
 /**
- * An object that a leaf names, outside the tree itself, with everything that proves it. Keys documents are not among
- * them: a run without one of them fails, since the chain of keys needs all.
+ * An object outside the tree that a leaf, a list of shards or an evidence line names, with everything that proves it.
+ * Keys documents are not among these objects: the chain of keys needs each of them, so a run that lacks one fails.
  */
 const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("index"), leaf: IndexLeaf, jwks: z.custom<Jwks>().nullable() }),
@@ -25,15 +25,15 @@ const Wanted = z.discriminatedUnion("what", [
 ]);
 export type WantedObject = z.infer<typeof Wanted>;
 
-/** Most missing objects that are remembered. A source that lacks more is useless. */
+/** Most missing objects that are listed. If one more is missing, the run fails. */
 const MAX_MISSING = 100_000;
 /**
- * After this many objects in a row for which the source did not answer, a run requests no further object. Of the
- * others it adopts those in the mirror that match.
+ * After the source did not answer for this many objects, and no object was copied in between, a run requests no further
+ * object. It still adopts the remaining objects that are in the mirror and match.
  */
 const MAX_UNANSWERED = 5;
 
-/** The kind of key that an object of each sort has. */
+/** The kind of public object that each sort of wanted object is. */
 const KIND_OF: Record<WantedObject["what"], ObjectKind> = {
   index: "indexList",
   table: "indexTable",
@@ -69,7 +69,7 @@ export class MissingObjects {
   readonly #missing = new Map<string, Missing>();
   readonly #triedKeys = new Set<string>();
   #unansweredInRow = 0;
-  /** Adopts what is in the mirror, and requests nothing. */
+  /** Adopts objects that are in the mirror, and requests none. */
   readonly #storedObjects: NamedObjectCopier;
 
   constructor(
@@ -117,7 +117,8 @@ export class MissingObjects {
   /**
    * Fetches objects: first indexes, then their shards and all other objects, then the calls that evidence files name.
    * An object that cannot be fetched or proven is added to the missing ones, and the run continues.
-   * @throws errors that neither the object nor the source causes; Unproven when too many objects are missing
+   * @throws errors that neither the object nor the source causes; when more than MAX_MISSING objects are missing, the
+   * error of the next one
    */
   async collect(
     wanted: readonly WantedObject[],
@@ -127,7 +128,7 @@ export class MissingObjects {
     const shards: WantedObject[] = [];
     const [indexes, others] = [wanted.filter(isIndex), wanted.filter((one) => !isIndex(one))];
     await forEachConcurrent(indexes, width, (one) =>
-      this.#fetchOne(one, async () => {
+      this.#fetchOrList(one, async () => {
         for (const line of await this.#copier.copyIndexList(one.leaf, one.jwks)) shards.push({ what: "shard", line });
       }),
     );
@@ -136,7 +137,7 @@ export class MissingObjects {
     let done = 0;
     for (const wave of [firstWave, calls]) {
       await forEachConcurrent(wave, width, async (one) => {
-        await this.#fetchOne(one, async () => {
+        await this.#fetchOrList(one, async () => {
           for (const call of await this.#fetch(one)) calls.push({ what: "call", call });
         });
         onProgress(++done, firstWave.length + calls.length);
@@ -167,7 +168,8 @@ export class MissingObjects {
     }
   }
 
-  async #fetchOne(object: WantedObject, fetch: () => Promise<unknown>): Promise<void> {
+  /** Calls `fetch`, unless this run has tried the object's key before, and lists the object as missing if it fails. */
+  async #fetchOrList(object: WantedObject, fetch: () => Promise<unknown>): Promise<void> {
     const key = keyOfWanted(object);
     if (key === null || this.#triedKeys.has(key)) return;
     this.#triedKeys.add(key);
@@ -177,9 +179,9 @@ export class MissingObjects {
       if (!this.#isSourceSilent) this.#unansweredInRow = 0;
     } catch (error) {
       const reason = reasonOf(error);
-      // A leaf may name any key. One that is not of the leaf's kind is the key of something else, which stays.
+      // A leaf may name the key of an object of another kind, which must not be deleted.
       if (reason && this.deletesUnproven && kindOfKey(key) === KIND_OF[object.what])
-        await this.sourceObjects.withdraw(key);
+        await this.sourceObjects.deleteObject(key);
       if (!reason || (!this.#missing.has(key) && this.#missing.size >= MAX_MISSING)) throw error;
       this.#unansweredInRow = error instanceof SourceDown ? this.#unansweredInRow + 1 : this.#unansweredInRow;
       const { since = this.clock.now().toISOString(), tries = 0 } = this.#missing.get(key) ?? {};
@@ -189,7 +191,7 @@ export class MissingObjects {
 
   /**
    * Makes the list to save.
-   * @param index the tree's newest index, which the mirror's hint names once nothing of it is missing
+   * @param index the tree's newest index. The mirror's hint names it once its list, shards and Parquet file are copied
    */
   list(index: NewestLeaves["index"]): MissingList {
     return { items: this.missing, index };

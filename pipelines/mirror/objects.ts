@@ -22,7 +22,10 @@ import { archiveManifestKey } from "../record/archive.ts";
 import type { ArchiveLeaf, IndexLeaf, KeysLeaf } from "../record/leaf.ts";
 import type { CopyCounts, ExposedStore } from "./copy.ts";
 
-/** Copies objects that leaves name. Each is checked by hash and size, then by its content, and only then exposed. */
+/**
+ * Copies objects that leaves name, and objects that these name in turn. Each is checked by hash and size, then by its
+ * content, and only then written to the folder that the mirror exposes.
+ */
 export class NamedObjectCopier {
   constructor(
     private readonly source: Source,
@@ -31,7 +34,7 @@ export class NamedObjectCopier {
     private readonly partFolder: PartFolder | null = null,
   ) {}
 
-  /** Returns a copier that only adopts objects in the mirror; for others it throws SourceDown with this reason. */
+  /** Returns a copier that adopts objects in the mirror. For any other object it throws SourceDown with this reason. */
   withoutSource(reason: string): NamedObjectCopier {
     const { name } = this.source;
     const get = async (key: string) => Promise.reject(new SourceDown(name, key, reason));
@@ -46,7 +49,7 @@ export class NamedObjectCopier {
     return chain;
   }
 
-  /** Copies a signed list of shards. @returns the shards that it names */
+  /** Copies the signed list of an index's shards. @returns the shards that the list names */
   async copyIndexList(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
     const bytes = await this.#readNamed(leaf, "indexList");
     const { data: list } = IndexList.safeParse(parseJson(bytes));
@@ -101,7 +104,7 @@ export class NamedObjectCopier {
     const key = shardKey(line.sha256);
     await this.#copyPacked(
       key,
-      (held) => unpackShard(held, line),
+      (stored) => unpackShard(stored, line),
       async () => {
         const packed = await fetchShard(this.source, line);
         await unpackShard(packed, line);
@@ -114,20 +117,23 @@ export class NamedObjectCopier {
   copyCall(call: NamedCall): Promise<void> {
     return this.#copyPacked(
       callKey(call.sha256),
-      (held) => checkCallBytes(held, call),
+      (stored) => checkCallBytes(stored, call),
       () => fetchCall(this.source, call),
     );
   }
 
   /** Deletes an object in the mirror that does not match, when the source has no matching one. */
-  withdraw(key: string): Promise<void> {
-    return this.exposed.withdraw(key);
+  deleteObject(key: string): Promise<void> {
+    return this.exposed.deleteObject(key);
   }
 
-  /** Copies an object whose key has the hash of its unpacked bytes. @param check throws Unproven for other bytes */
+  /**
+   * Copies an object whose key contains the hash of its unpacked bytes.
+   * @param check throws Unproven for bytes that are not of this object
+   */
   async #copyPacked(
     key: string,
-    check: (held: Uint8Array) => Promise<unknown>,
+    check: (packed: Uint8Array) => Promise<unknown>,
     fetch: () => Promise<Uint8Array>,
   ): Promise<void> {
     const stored = await this.exposed.readStored(key);

@@ -15,8 +15,8 @@ import type { MirrorState, NewestLeaves } from "./state.ts";
 const MAX_DOCUMENTS_AHEAD = 256;
 
 /**
- * Returns the pins with the log's and the witness's keys of a keys document that are not retired at `now`; null when it
- * lists no such log key. Keys that become valid later are among them.
+ * Returns the pins with those keys of the log and of its witness in a keys document that are not retired at `now`,
+ * including keys that become valid later. Returns null when the document lists no such key of the log.
  */
 export function pinsOfKeys(jwks: Jwks, { log, witness }: Pins, origin: string, now: Date): Pins | null {
   const validKeys = (purpose: string) =>
@@ -34,7 +34,7 @@ export function pinsOfKeys(jwks: Jwks, { log, witness }: Pins, origin: string, n
 
 export const areSamePins = (a: Pins, b: Pins): boolean => JSON.stringify(a) === JSON.stringify(b);
 
-/** Called after a run: pins (saves as trusted) the keys that the newest proven keys document declares valid. */
+/** Called after a run: pins (saves as trusted) the keys of the newest proven keys document that are not retired. */
 export async function followKeys(
   state: MirrorState,
   store: Store,
@@ -46,14 +46,14 @@ export async function followKeys(
   const document = keys && (await readKeys(store, keys));
   if (!pins || !document) return;
   const newPins = pinsOfKeys(jwksOf(document), pins, origin, clock.now());
-  // With a document without a log key no checkpoint would be accepted any more, so the old pins are kept.
+  // The old pins are kept if the document lists no log key, since without one no checkpoint could be verified.
   if (newPins && !areSamePins(pins, newPins)) await state.savePins(newPins);
 }
 
 /**
- * Reads the keys documents `first` to `last` of a source, as far as it has them, and verifies that each continues the
- * chain.
- * @returns the chain with the last of them
+ * Reads the keys documents `first` to `last` of a source, up to the first that it does not have and at most
+ * MAX_DOCUMENTS_AHEAD, and verifies that each continues the chain.
+ * @returns the chain with the last document that was read
  * @throws Unproven for a document that does not continue the chain
  */
 export async function followChain(
@@ -72,12 +72,13 @@ export async function followChain(
 }
 
 /**
- * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It reads
- * the keys documents after the mirror's own one; each names the one before it, is not dated before it and is signed by
- * a cards key of that one. Its own document may name other keys than the pins too, since the mirror may have been killed
- * before it saved its pins. This alone proves nothing about the tree: the checkpoint must still extend every head that was
- * proven before.
- * @returns the pins with the keys of the newest document, or null when these are the pins that are held
+ * Finds the keys of the newest checkpoint for a mirror that did not run while old and new keys overlapped. It reads the
+ * keys documents after the mirror's newest one. Each must name the document before it, must not have an earlier date,
+ * and must be signed by a cards key of the document before it. If there are none, the keys of the mirror's newest
+ * document are used: they differ from the pins if the mirror was killed before it saved its pins. The documents prove
+ * nothing about the tree: the checkpoint must still extend every head that was proven before.
+ * @returns the pins with the keys of the newest document; null when these are equal to `pins`, when that document lists
+ * no log key, or when the mirror's own document cannot be read
  * @throws Unproven for a document that does not continue the chain
  */
 export async function findLaterKeys(

@@ -26,7 +26,7 @@ import {
 import { LeafWalk } from "./walk.ts";
 
 const DEFAULT_WIDTH = 16;
-/** Pause between two searches for partial tiles that may be deleted. A search lists all tiles. */
+/** Shortest time between two searches for partial tiles that may be deleted, since a search lists all tiles. */
 const COLLECT_EVERY_MS = 24 * 3_600_000;
 
 export interface MirrorOptions {
@@ -41,7 +41,7 @@ export interface MirrorOptions {
    * trusted.
    */
   maxAgeSeconds?: number;
-  /** Objects fetched at once (default 16: fetching is mostly waiting for the network). */
+  /** Number of objects that are fetched at once (default 16, since fetching is mostly waiting for the network). */
   width?: number;
   /**
    * Folder for incomplete large objects, which a later run continues. Without it they are fetched again from the start.
@@ -54,8 +54,7 @@ export interface MirrorOptions {
   verify?: boolean;
   /**
    * Copy only one part of the objects outside of the tree and its keys (default: all). If the folder has a copy of
-   * another part, the run reads all leaves again: objects that were left out are then fetched, and the other objects
-   * stay.
+   * another part, the run reads all leaves again and fetches the objects of this part. The other objects stay.
    */
   only?: RecordPart | undefined;
   /** Verify the signature of every card (default: yes). Without it only the log's signature covers the cards. */
@@ -67,11 +66,13 @@ export interface MirrorOptions {
 
 export interface MirrorSummary {
   /**
-   * `idle`: nothing new. `refreshed`: the same tree under a newer cosignature. `synced`: new leaves. `verified`:
-   * everything in the mirror was read and proven again.
+   * `idle`: the tree has not grown, and no newer cosignature was found; missing objects may have been fetched.
+   * `refreshed`: the tree has not grown, and the checkpoint has a newer cosignature. `synced`: leaves were copied.
+   * `verified`: everything in the mirror was read and proven again.
    */
   result: "idle" | "refreshed" | "synced" | "verified";
   origin: string;
+  /** Number of leaves that were proven before this run. */
   from: number;
   tree_size: number;
   root: string;
@@ -80,7 +81,7 @@ export interface MirrorSummary {
   fetched: number;
   /** Number of such objects that an earlier run had left in the mirror. */
   adopted: number;
-  /** Objects named by leaves that are missing, with the reason. Every run tries to fetch them again. */
+  /** Objects that are missing (missing.ts), with the reason. Every run tries to fetch them again. */
   missing: Omit<Missing, "object">[];
   /** The objects that were damaged or missing in the mirror and were replaced; only of a run with option `verify`. */
   mended?: MendedObject[];
@@ -96,8 +97,8 @@ export class MirrorRun {
   readonly #missingObjects: MissingObjects;
 
   /**
-   * @param newestIndex the newest index that was read so far. The mirror's hint does not name it while something of
-   * it is missing
+   * @param newestIndex the newest index that a leaf names so far. The mirror's hint names an older one while the list,
+   * a shard or the Parquet file of an index is missing
    */
   constructor(
     private readonly options: MirrorOptions,
@@ -105,11 +106,11 @@ export class MirrorRun {
     private readonly trusted: MirrorCommit | null,
     private readonly newestIndex: NewestLeaves["index"],
     missingList: MissingList,
-    /** True: everything is proven from the first leaf on, also what earlier runs have proven. */
+    /** True: everything is proven from the first leaf on, even what earlier runs have proven. */
     private readonly verifiesAll = false,
   ) {
     this.#partFolder = options.partsDir ? new PartFolder(options.partsDir) : null;
-    // In a run that copies new leaves, objects that were not there are new. Only damaged ones count as mended.
+    // A run that copies new leaves writes objects that were not there before, so only damaged ones count as mended.
     const noteRepair = (one: MendedObject) => void ((verifiesAll || one.was === "damaged") && this.#mended.push(one));
     this.#exposed = new ExposedStore(
       options.publicStore,
@@ -117,7 +118,7 @@ export class MirrorRun {
       options.verify ? noteRepair : undefined,
     );
     this.#copier = new NamedObjectCopier(options.source, this.#exposed, this.#counts, this.#partFolder);
-    // A run without a trusted commit reads all leaves, so it finds there everything that is missing.
+    // A run without a trusted commit reads all leaves and so meets every missing object again.
     this.#missingObjects = new MissingObjects(
       this.#copier,
       trusted ? missingList : { items: [], index: null },
@@ -127,8 +128,8 @@ export class MirrorRun {
   }
 
   /**
-   * Ends a run for which the tree has not grown: fetches missing objects, and exposes a newer cosignature if there is
-   * one.
+   * Ends a run for which the tree has not grown: fetches missing objects, exposes the newest index if it became
+   * complete, and exposes a newer cosignature if there is one.
    */
   async refresh(head: Checkpoint, trusted: MirrorCommit): Promise<MirrorSummary> {
     const { publicStore } = this.options;
@@ -147,12 +148,12 @@ export class MirrorRun {
     return this.#summary(isFresher ? "refreshed" : "idle", head, newCommit.head);
   }
 
-  /** Copies and proves everything below the head, then commits the run. */
+  /** Copies and proves everything below the head that is not proven yet, then commits the run. */
   async copyNew(head: Checkpoint, tiles: TileReader): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     const newest = await this.#withFlush(() => this.#copy(head, tiles));
     const index = this.#missingObjects.isIndexComplete ? newest.index : (this.trusted?.index ?? null);
-    // Saved before the commit, so that a crash in between cannot make the mirror forget a missing object.
+    // Saved before the commit, so that no missing object is forgotten if the process dies between the two writes.
     await this.state.saveMissing(this.#missingObjects.list(newest.index));
     const { only } = this.options;
     const proven = { head: toSavedTreeHead(head), keys: newest.keys, index, ...(only && { only }) };
@@ -165,14 +166,14 @@ export class MirrorRun {
     return this.#summary(this.verifiesAll ? "verified" : "synced", head, proven.head);
   }
 
-  /** Runs `work` and makes every object durable that it wrote, also when it fails. */
+  /** Runs `work` and makes every object durable that it wrote, even if it fails. */
   async #withFlush<T>(work: () => Promise<T>): Promise<T> {
     try {
       const result = await work();
       await this.#exposed.flush();
       return result;
     } catch (error) {
-      // The first error is the one that is reported.
+      // The error of `work` is reported, not one of this flush.
       await this.#exposed.flush().catch(() => undefined);
       throw error;
     }
@@ -190,13 +191,13 @@ export class MirrorRun {
     await copyTree({ ...copy, onProgress: reportProgress }, walk, head);
     this.#missingObjects.forgetOldTables(walk.newest.index?.table);
     const [earlier, wanted] = [this.#missingObjects.earlierObjects, walk.wantedObjects];
-    // Of two objects with one key the first decides. A verifying run has read all leaves, so their order decides there:
-    // a leaf that names an earlier leaf's key with another hash must not delete that leaf's object.
+    // Of two objects with one key only the first is tried. A verifying run has read all leaves, so it tries objects in
+    // the order of their leaves: a leaf that names an earlier leaf's key with another hash must not delete its object.
     await this.#collect(this.verifiesAll ? [...wanted, ...earlier] : [...earlier, ...wanted]);
     return walk.newest;
   }
 
-  /** Deletes the Parquet files of indexes that are older than the one that the hint names. Newer ones stay. */
+  /** Deletes the Parquet files of indexes that are older than `index`, which the hint names. */
   async #deleteOldTables(index: NewestLeaves["index"]): Promise<void> {
     const { publicStore } = this.options;
     for await (const { key } of objectsBelow(publicStore, INDEX_TABLES)) {
@@ -206,8 +207,8 @@ export class MirrorRun {
   }
 
   /**
-   * Deletes the partial tiles and bundles of older tree heads once a day, as the publisher does: each run that copies
-   * leaves writes those of its head. Kept are those below 48 hours of age, and those whose full tile is not there.
+   * Deletes partial tiles and bundles of older tree heads, at most once a day, as the publisher does: each run that
+   * copies leaves writes new ones. Those that are less than 48 hours old, or whose full tile is missing, are kept.
    */
   async #deleteOldPartials(): Promise<void> {
     const { publicStore, clock } = this.options;
@@ -232,8 +233,8 @@ export class MirrorRun {
 }
 
 /**
- * Exposes a proven tree head: writes the checkpoint, then the hints. Called again at the next run, in case this one
- * dies here.
+ * Exposes a proven tree head: writes the checkpoint, then the hints. The next run calls this again, since this run may
+ * die between these writes.
  */
 export async function exposeTreeHead(store: Store, { head, keys, index }: MirrorCommit): Promise<void> {
   const replace = (key: string, bytes: Buffer) =>
@@ -244,7 +245,7 @@ export async function exposeTreeHead(store: Store, { head, keys, index }: Mirror
 }
 
 /**
- * Returns whether the source's cosignature is newer than the saved one. A mirror ignores an older one of the same tree.
+ * Returns whether the source's cosignature is newer than the saved one. The caller has found that the trees are equal.
  */
 const isNewerCosignature = (head: Checkpoint, savedHead: SavedTreeHead): boolean =>
   head.cosignedAt !== null && (savedHead.cosigned_at === null || head.cosignedAt > new Date(savedHead.cosigned_at));

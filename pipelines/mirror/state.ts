@@ -12,7 +12,8 @@ import type { Source } from "../published/source.ts";
 import { findSigningKeys, type GivenKeys, logOfPolicy, Pins, trustOfPins } from "../published/trust.ts";
 
 /**
- * The newest leaves that name a keys document and an index, in the form of the hints (unsigned objects that name them).
+ * The newest leaves that name a keys document and an index, in the form of the hints (unsigned objects that name these
+ * leaves).
  */
 const NewestKeys = z.strictObject({ n: z.int(), key: z.string(), sha256: z.string(), leaf: z.int() });
 const NewestIndex = z.strictObject({
@@ -24,7 +25,7 @@ export interface NewestLeaves {
   index: z.infer<typeof NewestIndex> | null;
 }
 
-/** A checkpoint that was proven. `note` is its signed text. */
+/** A verified checkpoint. `note` is its signed text with the signatures. */
 const SavedTreeHead = z.strictObject({
   size: z.int().min(0),
   root: Sha256Hex,
@@ -38,8 +39,8 @@ export const RECORD_PARTS = ["index", "archive", "evidence"] as const;
 export type RecordPart = (typeof RECORD_PARTS)[number];
 
 /**
- * The commit of a run: everything below `head` is in the mirror's public folder, proven; with `only`, just the tree
- * and this part.
+ * The commit of a run: everything below `head`, except listed missing objects, is in the mirror's public folder and was
+ * proven; with `only`, just the tree, its keys documents and this part. `keys` and `index` are what the hints name.
  */
 const MirrorCommit = z.strictObject({
   ...{ head: SavedTreeHead, keys: NewestKeys.nullable(), index: NewestIndex.nullable() },
@@ -60,14 +61,16 @@ const Missing = z.strictObject({
 export type Missing = z.infer<typeof Missing>;
 
 /**
- * All missing objects, and the tree's newest index. The mirror's hint names this index once nothing of it is missing.
+ * All missing objects, and the tree's newest index. The mirror's hint names this index once its list, shards and
+ * Parquet file are copied.
  */
 const MissingList = z.strictObject({ items: z.array(Missing), index: NewestIndex.nullable() });
 export type MissingList = z.infer<typeof MissingList>;
 
-/** When partial tiles were last looked for that may be deleted. */
+/** Time of the last search for partial tiles that may be deleted. */
 const Collected = z.strictObject({ at: z.iso.datetime() });
 
+/** Names of the files in the folder of the mirror's own state. */
 const PINS = "pins.json";
 const TRUSTED = "trusted.json";
 const PENDING = "pending.json";
@@ -108,7 +111,7 @@ export class MirrorState {
 
   readPins = (): Promise<Pins | null> => this.#read(PINS, Pins);
   readCommit = (): Promise<MirrorCommit | null> => this.#read(TRUSTED, MirrorCommit);
-  /** Reads the checkpoint of an unfinished run, which was verified but whose tree is not copied completely. */
+  /** Reads the checkpoint of an unfinished run. It was verified, but its tree is not copied completely. */
   readPending = (): Promise<SavedTreeHead | null> => this.#read(PENDING, SavedTreeHead);
 
   savePins = (pins: Pins): Promise<void> => this.#write(PINS, pins);
@@ -132,7 +135,7 @@ export class MirrorState {
     this.#etags.set(PENDING, null);
   }
 
-  /** Saves both notes of a fork, once for each pair of notes. @returns the key of the file */
+  /** Saves the two notes of a fork in one file, once for each pair of notes. @returns the key of the file */
   async saveEvidence(earlierNote: string, newNote: string, says: string): Promise<string> {
     const key = `fork/${sha256hex(earlierNote + newNote).slice(0, 16)}.txt`;
     await this.store.create(
@@ -215,7 +218,8 @@ async function throwForked(
 
 /**
  * Returns the keys that this mirror trusts: those given, else those pinned (saved) by an earlier run, else those that
- * the source shows now. The last are pinned, and the operator is told so, since this trusts any source.
+ * the source shows now. Given and shown keys are pinned. If shown keys are pinned, `say` tells the operator, since the
+ * mirror then trusts any source.
  * @param bytes the source's checkpoint
  * @throws Failure `usage`, also for a malformed key; Unproven when no key of the source signed its checkpoint
  */
@@ -244,6 +248,6 @@ export async function trustOf(
   return trust;
 }
 
-/** Makes pins for given keys. If the log key is the pinned one, the keys that were learned by rotations are kept. */
+/** Makes pins for given keys. If the given log key is the pinned one, keys that rotations have added are kept. */
 const mergePins = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
   pinned?.log === log ? { ...pinned, witness: witness ?? pinned.witness } : { log, witness: witness ?? null };

@@ -14,10 +14,11 @@ import type { MirrorCommit, NewestLeaves, RecordPart } from "./state.ts";
 
 /**
  * Reads the copied leaves in order: hashes them into tiles, verifies the chain of keys documents and the signature of
- * every card with the keys that are valid at its position, and collects the objects that leaves name. In memory are
- * the right edge of the tree and the leaves that name objects.
+ * every card with the keys that are valid at its position, and collects the objects that leaves name. Only the right
+ * edge of the tree and the leaves that name objects are kept in memory.
  */
 export class LeafWalk {
+  /** Objects that the leaves name, in the order of the leaves. */
   readonly wantedObjects: WantedObject[] = [];
   /** Leaf of the newest index, if that has a Parquet file. The Parquet files of older indexes are not copied. */
   #newestTable: IndexLeaf | null = null;
@@ -38,8 +39,8 @@ export class LeafWalk {
   }
 
   /**
-   * Starts after the leaves that were proven before, or at the first leaf without a trusted commit. If our own tiles
-   * or keys document are damaged, it also starts at the first leaf, and so writes them again.
+   * Starts after the leaves below the head of the trusted commit. Without a trusted commit, or if the mirror's own
+   * tiles or newest keys document are damaged, it starts at the first leaf and so writes them again.
    */
   static async start(
     exposed: ExposedStore,
@@ -70,9 +71,9 @@ export class LeafWalk {
   }
 
   /**
-   * Reads the next leaves, which are proven.
+   * Reads the next leaves. The caller has proven them.
    * @param hashes the leaves' hashes
-   * @throws Unproven, and errors of copying keys
+   * @throws Unproven, and errors of copying keys documents
    */
   async addLeaves(entries: readonly Buffer[], hashes: readonly Buffer[]): Promise<void> {
     for (const [i, entry] of entries.entries()) await this.#readLeaf(this.tree.size + i, entry);

@@ -15,10 +15,11 @@ import { parseVerifierKey } from "../published/trust.ts";
 import { rfc3339 } from "../record/time.ts";
 import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState, UNWITNESSED_REASON } from "./state.ts";
 
-/** Most checkpoints without a verdict that a round tries to prove, besides those that the sources show now. */
+/** Most unproven checkpoints that a round tries to prove, besides those that the sources show now. */
 const MAX_TRIED_AT_ONCE = 64;
 /**
- * Most equivocation files that are written. Each alone proves that the holder of the log's key signed two histories.
+ * Most equivocation files that are written. One file suffices to prove that the holder of the log's key signed two
+ * histories.
  */
 const MAX_FILES = 16;
 
@@ -40,9 +41,10 @@ export interface HistoryParts {
 
 /**
  * The checkpoints that a monitor received, and the verdict on each. A checkpoint is stored before anything is proven,
- * so that none is lost when the process is killed. It is proven once tiles of a source show that it and the proven
- * head are of one tree, and forked once tiles show that they are not. Without such tiles it stays unproven, whatever
- * else the source serves.
+ * so that none is lost when the process is killed. It becomes proven when tiles of a source show that, of its tree and
+ * that of the proven head, the larger begins with the smaller. It becomes forked when tiles show that it does not, or
+ * when another checkpoint has an equal size and another root. To become the proven head, a checkpoint must also have
+ * enough witnesses; the first head is compared with no other. Otherwise a checkpoint stays unproven.
  */
 export class History {
   constructor(private readonly parts: HistoryParts) {}
@@ -52,7 +54,7 @@ export class History {
    * @param trust keys of the log under which it has to be signed
    * @param maxUnproven see MonitorState.keep
    * @returns whether it is new
-   * @throws BadNote unless the log signed it, Failure if `maxUnproven` checkpoints without a proof are stored already
+   * @throws BadNote unless the log signed it, Failure if `maxUnproven` unproven checkpoints are stored already
    */
   keepCheckpoint(
     bytes: Uint8Array,
@@ -73,7 +75,7 @@ export class History {
   }
 
   /**
-   * Tries to prove or to refute the checkpoints without a verdict, with the tiles of these sources.
+   * Tries to prove or to refute unproven checkpoints with the tiles of these sources.
    * @param shownDigests digests of the checkpoints that the sources show now. These are tried in any case, since
    * peers may have sent more checkpoints than are tried in one round
    * @param mayLead returns whether the witnesses of a note suffice for its checkpoint to become the proven head
@@ -87,7 +89,7 @@ export class History {
   ): Promise<Fork[]> {
     const { state } = this.parts;
     const forks: Fork[] = [];
-    // Largest tree first: once its checkpoint is the head, the others are compared with that tree.
+    // The checkpoint of the largest tree is tried first. If it becomes the head, the others are compared with its tree.
     const rows = [
       ...state.listUnproven(MAX_TRIED_AT_ONCE),
       ...shownDigests.flatMap((digest) => state.findUnproven(digest) ?? []),
@@ -137,7 +139,7 @@ export class History {
   async #tryBelow(checkpoint: KeptCheckpoint, head: KeptCheckpoint, sources: readonly Source[]): Promise<Fork | null> {
     const { state } = this.parts;
     const isSameSize = checkpoint.size === head.size;
-    // A different root of equal size is found by the caller, without tiles.
+    // If the sizes are equal and the roots differ, the caller records the fork. That needs no tiles.
     if (isSameSize && !sameHash(checkpoint.root, head.root)) return null;
     const comparison = isSameSize || checkpoint.size === 0 ? {} : await this.#compare(checkpoint, head, sources);
     if ("why" in comparison) {
@@ -151,6 +153,7 @@ export class History {
 
   /**
    * Compares two checkpoints with tiles of the larger tree, which are proven under that tree's root first.
+   * @param smaller null: only the tiles at the right edge of the larger tree are proven
    * @returns the nodes that prove a fork; no nodes when the larger tree begins with the smaller; `why` when no source
    * has the tiles
    */
@@ -171,7 +174,7 @@ export class History {
         if (!prefix) throw new Error(`tiles of ${source.name} were proven and do not lead to the root`);
         return sameHash(prefix, smaller.root) ? {} : { nodes };
       } catch (error) {
-        // The source lacks the tiles, or has other ones. That proves nothing about the log.
+        // The source does not have the tiles, or has others. This proves nothing about the log, so the next is tried.
         if (!(error instanceof Failure)) throw error;
         reasons.push(`${source.name}: ${error.message}`);
       }
@@ -180,8 +183,8 @@ export class History {
   }
 
   /**
-   * Writes the file of a fork, then records the verdict. If the process dies in between, the next round writes an
-   * equal file.
+   * Writes the equivocation file of a fork, then records the verdict `forked`. If the process dies between the two, the
+   * next round writes an equal file.
    */
   async #fork(
     checkpoint: KeptCheckpoint,
@@ -197,7 +200,7 @@ export class History {
     ] as const;
     const keys = believedKeys.filter((key) => notes.some((note) => lineOf(parseNote(note), key, ED25519)));
     const equivocation = makeEquivocation(origin, keys, notes, nodes);
-    // The file is verified here exactly as others will verify it.
+    // Readers of the file verify it with this function too.
     proveEquivocation(equivocation);
     const bytes = canonicalBytes(equivocation);
     const key = `${sha256hex(bytes).slice(0, 16)}.json`;
@@ -223,9 +226,9 @@ export class History {
 }
 
 /**
- * Returns the note without lines that have the id of one of the log's keys but no valid signature of that key. A log
- * could add such a line for a key that it publishes only later. Once that key is trusted, the note would no longer
- * verify.
+ * Returns the note without signature lines that have the id of one of the log's keys but no valid signature of that
+ * key. A log could add such a line for a key that it publishes only later. As soon as readers trust that key, they
+ * would refuse the note.
  */
 function withoutFalseLines(bytes: Buffer, keys: readonly NoteKey[]): Buffer {
   const note = parseNote(bytes);

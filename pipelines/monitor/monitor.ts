@@ -67,7 +67,7 @@ export interface RoundResult {
 /** A checkpoint that a source showed in a round. */
 interface ShownCheckpoint {
   source: Source;
-  /** null if too few witnesses of the policy cosigned it. */
+  /** null if the checkpoint was refused although the log signed it (`#keepRefused` lists the reasons). */
   checkpoint: Checkpoint | null;
   size: number;
   /** sha256 of the checkpoint's signed text. */
@@ -122,7 +122,7 @@ export class Monitor {
     const head = state.readHead();
     if (head && head.n !== headBefore?.n) await this.#trust.followDocuments(answeringSources, head);
     this.#findFaults(shownCheckpoints, headBefore, faults);
-    const foundNames = await this.#readNames(answeringSources, faults);
+    const foundNames = await this.#readNewLeaves(answeringSources, faults);
     const noticesPrinted = await this.#sendNotices(faults);
     return {
       head: head && { size: head.size, root: head.root.toString("hex") },
@@ -136,8 +136,7 @@ export class Monitor {
   /**
    * Fetches the checkpoints of all sources at the same time and stores them. A source that does not answer is a fault
    * only if no source shows a checkpoint that the log signed.
-   * @returns the checkpoint of each source that answered; its member `checkpoint` is null if too few witnesses
-   * cosigned it
+   * @returns the checkpoints that the log signed, including refused ones
    */
   async #askSources(faults: Failure[], warnings: Failure[]): Promise<ShownCheckpoint[]> {
     const { sources } = this.parts;
@@ -155,7 +154,7 @@ export class Monitor {
       }),
     );
     const shownCheckpoints: ShownCheckpoint[] = [];
-    // One after the other, since the first may pin the keys.
+    // Not at the same time, since verifying the first checkpoint may pin the keys that verify the others.
     for (const { source, bytes } of answers.flat()) {
       try {
         const checkpoint = await this.#trust.open(source, bytes);
@@ -173,9 +172,10 @@ export class Monitor {
   }
 
   /**
-   * Stores a refused checkpoint if the log signed it, since it may prove a fork. It was refused because the log's own
-   * witness did not cosign it, or did so in the future, or too few witnesses of the policy did.
-   * @returns false if the log did not sign it, or too many checkpoints without a proof are stored
+   * Stores a refused checkpoint if the log signed it, since it may prove a fork. Such a checkpoint was refused, for
+   * example, because only a retired key of the log signed it, the log's own witness did not cosign it, a cosignature is
+   * of the future, or too few witnesses of the policy cosigned it.
+   * @returns false if the log did not sign it, or too many unproven checkpoints are stored
    */
   #keepRefused(source: Source, bytes: Uint8Array): boolean {
     const trust = this.#trust.anyKeyTrust;
@@ -190,7 +190,7 @@ export class Monitor {
   }
 
   /**
-   * Replaces the stored note of the same text by the given note, if enough witnesses cosigned the given one and too few
+   * Replaces the stored note with this text by the given note, if enough witnesses cosigned the given note and too few
    * cosigned the stored one.
    */
   #refreshNote(bytes: Uint8Array): void {
@@ -227,15 +227,16 @@ export class Monitor {
       } catch (error) {
         if (!(error instanceof Failure)) throw error;
         peer.recordFailure(clock.monotonic(), FIRST_PAUSE_MS);
-        // A peer that lies or is down says nothing about the log, so this is only a warning.
+        // A peer that is down or sends false data proves nothing about the log, so this is only a warning.
         warnings.push(new Failure("failed", `peer ${error.message}`, { cause: error, retriable: true }));
       }
     }
   }
 
   /**
-   * Finds faults of the log and of its addresses. Called after every checkpoint that can be proven was proven.
-   * @param headBefore the proven head before the sources were asked: what a peer saw since then is no rollback
+   * Finds faults of the log and of its addresses. Called after the round has proven every checkpoint that it can.
+   * @param headBefore the proven head before the sources were asked. A source that shows fewer leaves than a newer head
+   * is not rolled back: a peer may have sent the checkpoint of that head after the source had answered
    */
   #findFaults(
     shownCheckpoints: readonly ShownCheckpoint[],
@@ -270,14 +271,14 @@ export class Monitor {
   }
 
   /** Reads the leaves below the proven head that were not read yet for the watched names. */
-  async #readNames(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
+  async #readNewLeaves(answeringSources: readonly Source[], faults: Failure[]): Promise<FoundName[]> {
     const { state, names, webhook } = this.parts;
     const head = state.readHead();
     if (!head || names.length === 0) return [];
     const errors: Failure[] = [];
     for (const source of answeringSources) {
       const leaves = async function* (from: number) {
-        // A reading from the first leaf on uses segments, with 65,536 leaves in one request.
+        // When all leaves are read, segments are used: one request fetches 65,536 leaves.
         if (from === 0) return yield* readProvenLeaves(source, head);
         const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
         yield* reader.leaves(from);
@@ -290,7 +291,7 @@ export class Monitor {
         errors.push(failureOf(error, source));
       }
     }
-    // Reported only here, where no source served the leaves. One source that serves them is enough.
+    // The errors are reported only if no source served the leaves.
     faults.push(...errors);
     return [];
   }

@@ -18,15 +18,15 @@ import { addressKey } from "../record/networks.ts";
 import { registrableDomain } from "../record/url.ts";
 import type { MonitorState, WatchedName } from "./state.ts";
 
-/** Most endpoints that are watched, since each is kept in memory while leaves are read. */
+/** Most endpoints that are watched. All of them are in memory while leaves are read. */
 const MAX_WATCHED = 100_000;
-/** Leaves that are read between two commits. */
+/** Number of leaves that are read between two commits. */
 const LEAVES_PER_COMMIT = 8_192;
 /** While this many notices wait to be delivered, no further leaf is read for known names. */
 const MAX_WAITING = 10_000;
 
 /** Parses the watched names given on the command line. @throws Failure `usage` naming the option */
-export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
+export function parseNames(options: Readonly<Record<"cap" | "payTo" | "domain", readonly string[]>>): WatchedName[] {
   const caps = options.cap.map((value) => {
     if (!isId("cap", value)) throw new Failure("usage", `--cap: not a capability id: ${value}`);
     return { kind: "cap" as const, value };
@@ -44,7 +44,7 @@ export function readNames(options: Readonly<Record<"cap" | "payTo" | "domain", r
 }
 
 /** Returns whether a host is the named domain, or a subdomain of it. */
-const isBelow = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
+const isInDomain = (host: string, name: string): boolean => host === name || host.endsWith(`.${name}`);
 
 const hasPort = (name: string): boolean => /:\d+$/.test(name);
 
@@ -57,11 +57,14 @@ function namesOfListing(
   const payees = new Set(offers.flatMap(({ pay_to }) => (pay_to === null ? [] : [addressKey(pay_to)])));
   return names.filter(({ kind, value }) => {
     if (kind === "cap") return value === capability_id;
-    return kind === "pay_to" ? payees.has(value) : isBelow(hasPort(value) ? host : hostname, value);
+    return kind === "pay_to" ? payees.has(value) : isInDomain(hasPort(value) ? host : hostname, value);
   });
 }
 
-/** Returns the watched names that match an entry of the table of related parties. An entry has a registrable domain. */
+/**
+ * Returns the watched names that match an entry of the table of related parties. The entry's domain is registrable, so
+ * it also matches a watched name below it.
+ */
 const namesOfNonDelivering = (
   { cap, domain, pay_to }: RelatedPartiesLeaf["add"][number],
   names: readonly WatchedName[],
@@ -69,14 +72,14 @@ const namesOfNonDelivering = (
   names.filter(({ kind, value }) => {
     if (kind === "cap") return value === cap;
     if (kind === "pay_to") return pay_to !== null && addressKey(pay_to) === value;
-    return domain !== null && (isBelow(domain, value) || domain === registrableDomain(`https://${value}`));
+    return domain !== null && (isInDomain(domain, value) || domain === registrableDomain(`https://${value}`));
   });
 
 type WatchedEndpoint = Endpoint<Standing, Standing>;
 
 /**
- * Of a card keeps the members that notices compare; of the letters only those members of the newest headline (main)
- * card.
+ * Keeps of each card the members that notices compare. The kept letters are these members of the newest headline (main)
+ * card only.
  */
 const PROJECTION: Projection<WatchedEndpoint> = {
   createEndpoint: emptyEndpoint,
@@ -86,13 +89,14 @@ const PROJECTION: Projection<WatchedEndpoint> = {
 
 /** The stored state of a watched endpoint. */
 interface WatchedState {
+  /** Leaves below this position were applied. */
   next: number;
-  /** All names that the endpoint has matched, also those that the command line does not give now. */
+  /** All names that the endpoint has matched, even those that the command line does not give now. */
   names: WatchedName[];
   endpoint: WatchedEndpoint;
   /** Whether a correction, or the withdrawal of one, was published after the endpoint's newest headline card. */
   corrected: boolean;
-  /** Whether the endpoint is in the table of related parties, as one that took money and answered nothing. */
+  /** Whether the endpoint is in the table of related parties: it took money and answered nothing. */
   took: boolean;
 }
 
@@ -103,7 +107,7 @@ export interface NameChange {
   capability_id: string;
   /** null before the endpoint's first listing. */
   url: string | null;
-  /** The names of the command line that the endpoint matches. */
+  /** The names for which this leaf was read and which the endpoint matches. */
   names: string[];
   change:
     | "listed"
@@ -166,7 +170,7 @@ function listingDifference({ endpoint }: WatchedState, to: ListingFacts): Differ
   };
 }
 
-const wordsOf = (body: Record<string, unknown>): string => (typeof body.says === "string" ? body.says : "");
+const explanationOf = (body: Record<string, unknown>): string => (typeof body.says === "string" ? body.says : "");
 
 /** Returns what a leaf about a watched endpoint changes, or null. */
 function differenceOf(before: WatchedState, leaf: Leaf): Difference | null {
@@ -180,7 +184,7 @@ function differenceOf(before: WatchedState, leaf: Leaf): Difference | null {
     case "correction":
     case "dispute":
     case "reinstated":
-      return { change: leaf.kind, from: null, to: leaf.body, says: `${leaf.kind}: ${wordsOf(leaf.body)}` };
+      return { change: leaf.kind, from: null, to: leaf.body, says: `${leaf.kind}: ${explanationOf(leaf.body)}` };
     default:
       return null;
   }
@@ -204,7 +208,7 @@ function withNames(state: WatchedState, names: readonly WatchedName[]): WatchedS
   return added.length === 0 ? state : { ...state, names: [...state.names, ...added] };
 }
 
-/** Reads leaves for some names, and collects new states and notices until they are committed. */
+/** Applies leaves for some names, and collects the new states and notices until `commit` stores them. */
 class NameScan {
   readonly #watched: Map<string, WatchedState>;
   readonly #changed = new Set<string>();
@@ -214,7 +218,7 @@ class NameScan {
     private readonly state: MonitorState,
     private readonly log: string,
     private readonly names: readonly WatchedName[],
-    /** False for names that were not watched before: what earlier leaves did is not reported as a change. */
+    /** False for names that were not watched before: changes that earlier leaves made are not reported. */
     private readonly writesNotices: boolean,
     private readonly post: boolean,
   ) {
@@ -224,7 +228,7 @@ class NameScan {
   }
 
   /**
-   * Applies the next leaf. A leaf that does not match the schema of leaves is skipped, since a log may contain
+   * Applies the next leaf. A leaf that does not match the schema of leaves is skipped, since the log may have signed
    * anything.
    */
   applyLeaf(rawLeaf: Leaf): void {
@@ -244,7 +248,7 @@ class NameScan {
     this.#set(cap, applyToWatched(before, leaf));
   }
 
-  /** Returns whether this leaf may be about a watched endpoint or name. Most are not, and are not parsed further. */
+  /** Returns whether this leaf may be about a watched endpoint or name. Most leaves are not, and are not parsed. */
   #mayConcern(leaf: Leaf): boolean {
     if (leaf.kind === "kin" || leaf.kind === "listing") return true;
     const { card, capability_id } = leaf as { card?: { capability_id?: unknown } | null; capability_id?: unknown };
@@ -255,9 +259,9 @@ class NameScan {
   #namesOfCap = (cap: string): WatchedName[] => this.names.filter(({ kind, value }) => kind === "cap" && value === cap);
 
   /**
-   * Returns an endpoint's state before this leaf, to which the names that match the leaf are added; null if the
-   * endpoint matches none of the current names, or the leaf was applied before. A leaf that was applied before still
-   * adds its names, since a new name reads the leaves that earlier names have read.
+   * Returns an endpoint's state before this leaf, to which the names that match the leaf are added. Returns null if the
+   * endpoint matches none of this scan's names, or the leaf was applied before. In the second case the names are still
+   * added to the state: for a new name, leaves are read again that were read for earlier names.
    */
   #stateBefore(cap: string, index: number, namesFound: readonly WatchedName[]): WatchedState | null {
     const watched = this.#watched.get(cap);
@@ -275,6 +279,7 @@ class NameScan {
     return this.#currentNames(named).length > 0 ? named : null;
   }
 
+  /** Returns those names of the state for which this scan reads. */
   #currentNames = ({ names }: WatchedState): WatchedName[] =>
     names.filter((name) => this.names.some((one) => isSameName(one, name)));
 
@@ -319,8 +324,8 @@ class NameScan {
   /** Commits the states and notices of the leaves below position `next`. */
   commit(next: number): void {
     const rows = [...this.#changed].map((cap) => {
-      const { next: row, ...kept } = this.#watched.get(cap)!;
-      return { cap, next: row, state: JSON.stringify(kept) };
+      const { next: nextLeaf, ...kept } = this.#watched.get(cap)!;
+      return { cap, next: nextLeaf, state: JSON.stringify(kept) };
     });
     const notices = this.#notices.map((notice) => JSON.stringify(notice));
     this.state.saveReadLeaves({ names: this.names, next, rows, notices, post: this.post });
@@ -328,6 +333,7 @@ class NameScan {
     this.#notices = [];
   }
 
+  /** Whether so many notices wait that no further leaf may be read. */
   get isFull(): boolean {
     return this.#notices.length + this.state.countWaitingNotices() >= MAX_WAITING;
   }
@@ -347,7 +353,7 @@ class NameScan {
   }
 }
 
-/** An endpoint that matches a name which was not watched before. */
+/** An endpoint that matches a name that was not watched before. */
 export interface FoundName {
   capability_id: string;
   url: string | null;
@@ -359,7 +365,9 @@ export interface FoundName {
 
 export interface NamesParts {
   state: MonitorState;
+  /** Origin of the log. */
   log: string;
+  /** Whether the notices must also be posted to a webhook. */
   post: boolean;
   /** Yields the proven leaves [from, size) in order. */
   leaves(from: number): AsyncIterable<ReadLeaf>;
@@ -367,10 +375,10 @@ export interface NamesParts {
 }
 
 /**
- * Reads for each name the leaves that were not read for it yet, and commits what they change. Only matching endpoints
- * are in memory. For a name that was not watched before, all leaves are read and no notice is made; the endpoints
- * that it matches are returned instead.
- * @throws what `leaves` throws; what was committed before stays
+ * Reads for each name the leaves that were not read for it yet, and commits what they change. Only watched endpoints
+ * are kept in memory. For names that were not watched before, all leaves are read and no notices are made.
+ * @returns the endpoints that match the names that were not watched before
+ * @throws what `leaves` throws, Failure `usage` when too many endpoints match; what was committed before stays
  */
 export async function readNewLeaves(parts: NamesParts, names: readonly WatchedName[]): Promise<FoundName[]> {
   const { state, log, post, size } = parts;
@@ -380,7 +388,7 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
     groups.set(next, [...(groups.get(next) ?? []), name]);
   }
   const found: FoundName[] = [];
-  // Known names are read first, so that their notices are made even if reading for new names fails.
+  // Leaves are read for known names first, so that their notices are made even if reading for new names fails.
   for (const [next, group] of [...groups].sort(([a], [b]) => (a ?? size + 1) - (b ?? size + 1))) {
     if (next !== null && next >= size) continue;
     const scan = new NameScan(state, log, group, next !== null, post);

@@ -6,21 +6,21 @@ import { BadNote, MAX_NOTE_BYTES } from "../../infra/tree/note.ts";
 import type { History } from "./history.ts";
 import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState } from "./state.ts";
 
-/** Most checkpoints on one page, and most bytes of their notes unless a page has only one note. */
+/** Most checkpoints on a page, and most bytes of their notes. A page with only one note may have more bytes. */
 const PAGE_CHECKPOINTS = 200;
 const PAGE_BYTES = 1024 * 1024;
-/** Longest answer of a peer, bytes. One character of a note may need six characters in JSON. */
+/** Longest answer of a peer, bytes. JSON may need six bytes for one byte of a note. */
 const MAX_ANSWER_BYTES = 6 * (PAGE_BYTES + MAX_NOTE_BYTES) + 64 * 1024;
 /** Most pages that are fetched from a peer in one round. */
 const PAGES_AT_ONCE = 10;
-/** Longest wait for an answer of a peer, ms. */
-const PATIENCE_MS = 15_000;
-/** After more bad checkpoints than this from one peer, no more are read from it in this round. */
+/** Longest time for a request to a peer and its whole answer, ms. */
+const REQUEST_TIMEOUT_MS = 15_000;
+/** If a peer sends more than this many checkpoints that the log did not sign, this round reads no more from it. */
 const MAX_BAD_CHECKPOINTS = 8;
 
 /**
- * Answer to `GET /checkpoints`: with a number, the page of checkpoints after it, oldest first; without one the
- * newest, newest first.
+ * Answer to `GET /checkpoints`: with parameter `after`, the checkpoints after that number, oldest first; without it the
+ * newest checkpoints, newest first.
  */
 export const CheckpointsPage = z.object({
   log: z.string().max(1_000).describe("Origin of the log that this monitor follows."),
@@ -61,11 +61,11 @@ export function createCheckpointsPage(state: MonitorState, log: string, after: n
   return { log, id: state.id, checkpoints: fitting.map(toLine), next };
 }
 
-/** Another monitor of the log, and the state of our requests to it. */
+/** Another monitor of the log. Counts the failed requests to it and decides when the next is due. */
 export class Peer {
   #failures = 0;
   #retryAt = 0;
-  /** Checkpoints that were dropped because the log did not sign them. */
+  /** Number of checkpoints that were dropped because the log did not sign them. */
   droppedCheckpoints = 0;
 
   /** @param url address at which the peer answers requests @throws Failure `usage` */
@@ -77,6 +77,7 @@ export class Peer {
     return this.#failures;
   }
 
+  /** @param now monotonic time, ms */
   isDue(now: number): boolean {
     return now >= this.#retryAt;
   }
@@ -96,7 +97,8 @@ export class Peer {
  * Fetches the checkpoints that a peer has received since the last call, and stores those that the log signed. The
  * peer's answers are limited in bytes, pages and time; redirects are not followed.
  * @returns how many are new
- * @throws Failure `unreachable` when the peer does not answer, `tampered` for a malformed answer or forged checkpoints
+ * @throws Failure `unreachable` when the peer does not answer, `tampered` for a malformed answer or forged checkpoints,
+ * `failed` when too many unproven checkpoints are stored
  */
 export async function pullPeer(
   peer: Peer,
@@ -136,14 +138,14 @@ export async function pullPeer(
   return newCheckpoints;
 }
 
-/** @throws Failure `unreachable`, `tampered` */
+/** Fetches the page of checkpoints after a number. @throws Failure `unreachable`, `tampered` */
 async function fetchPage(url: string, after: number): Promise<CheckpointsPage> {
   const address = `${url.replace(/\/+$/, "")}/checkpoints?after=${after}`;
   let text = "";
-  // Each page gets its own connection, since the peer may close an idle one while this process verifies a page.
+  // Each page has its own connection: the peer could close an idle connection while this process verifies a page.
   const dispatcher = new Agent({ pipelining: 0 });
   try {
-    const answer = await request(address, { dispatcher, signal: AbortSignal.timeout(PATIENCE_MS) });
+    const answer = await request(address, { dispatcher, signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
     if (answer.statusCode !== 200) throw new Error(`it answered ${answer.statusCode}`);
     const chunks: Uint8Array[] = [];
     let bytes = 0;

@@ -7,7 +7,8 @@ import { isErrno } from "../../infra/store/store.ts";
 import type { Pins } from "../published/trust.ts";
 
 /**
- * Verdict on a checkpoint: it belongs to the proven tree; nothing is proven yet; or it contradicts another checkpoint.
+ * Verdict on a checkpoint. proven: it is of the proven tree. unproven: nothing is proven yet. forked: it contradicts
+ * another checkpoint.
  */
 export const VERDICTS = ["proven", "unproven", "forked"] as const;
 export type Verdict = (typeof VERDICTS)[number];
@@ -18,13 +19,13 @@ export interface KeptCheckpoint {
   n: number;
   size: number;
   root: Buffer;
-  /** The signed note as it was first received. */
+  /** The signed note as it was first received, or a later note of this text that enough witnesses cosigned. */
   note: Buffer;
   /** Name of the source or peer that sent it. */
   source: string;
   seenAt: string;
   verdict: Verdict;
-  /** Why the checkpoint is not proven; null before the first attempt. */
+  /** Why the last attempt to prove the checkpoint failed; null before that, and once it is proven or forked. */
   why: string | null;
 }
 export type SeenCheckpoint = Pick<KeptCheckpoint, "size" | "root" | "note" | "source" | "seenAt"> & {
@@ -35,9 +36,9 @@ export type SeenCheckpoint = Pick<KeptCheckpoint, "size" | "root" | "note" | "so
 /** The keys that this monitor trusts. */
 export interface TrustedKeys {
   pins: Pins;
-  /** Every log key that was ever trusted, since old checkpoints of peers are signed with keys that have retired. */
+  /** Every log key that was ever trusted. Peers send old checkpoints, which keys signed that have retired since. */
   ever: string[];
-  /** The keys document from which later rotations are verified; null if the source did not show a provable one. */
+  /** The keys document with which later documents are verified; null if no source has proven one yet. */
   keys: { n: number; key: string; sha256: string; text: string } | null;
 }
 
@@ -67,6 +68,7 @@ export interface Notice {
 /** The result of reading leaves for some names: what these leaves changed, and the notices about it. */
 export interface ReadLeaves {
   names: readonly WatchedName[];
+  /** Leaves below this position were read for the names. */
   next: number;
   rows: readonly WatchedRow[];
   /** JSON of each notice. */
@@ -75,7 +77,7 @@ export interface ReadLeaves {
   post: boolean;
 }
 
-/** Steps at which a test can end the process. */
+/** Steps of changes. Tests end the process at each. */
 export type StateStep =
   | "seen"
   | "kept"
@@ -89,11 +91,11 @@ export type StateStep =
   | "posted"
   | "told";
 
-/** Most proven checkpoints that are stored: four years with one every ten minutes. The oldest are dropped first. */
+/** Most proven checkpoints that are stored: almost four years with one every ten minutes. The oldest are dropped. */
 const MAX_PROVEN = 200_000;
 /**
- * Most checkpoints without a proof that are stored: one from a peer only up to `peers`, since peers may send many;
- * others up to `all`.
+ * Most unproven checkpoints that are stored. If `peers` are stored, none from a peer is added, since peers may send
+ * many; if `all` are stored, none is added.
  */
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
 /** Reason why a checkpoint that extends the proven head has not become the head. */
@@ -155,8 +157,8 @@ export class MonitorState {
   }
 
   /**
-   * Random id, stored in this file when it is created. From another id than before a peer learns that this monitor lost
-   * its file and counts its checkpoints from the first again.
+   * Random id of this file, made with it. When a peer reads another id than before, it learns that this monitor has a
+   * new file, in which the numbers of checkpoints begin at 1 again.
    */
   get id(): string {
     return this.#queryOne<{ id: string }>("SELECT id FROM monitor")!.id;
@@ -181,10 +183,10 @@ export class MonitorState {
   }
 
   /**
-   * Stores a checkpoint, unless its text is stored already.
-   * @param maxUnproven most checkpoints without a proof that may be stored
+   * Stores a checkpoint as unproven, unless its text is stored already.
+   * @param maxUnproven most unproven checkpoints that may be stored
    * @returns whether it is new
-   * @throws Failure `failed` if so many are stored already
+   * @throws Failure `failed` if `maxUnproven` are stored already
    */
   keep({ digest, size, root, note, source, seenAt }: SeenCheckpoint, maxUnproven: number): boolean {
     if (this.noteOf(digest)) return false;
@@ -222,7 +224,7 @@ export class MonitorState {
     this.#db.prepare("UPDATE checkpoints SET note = ? WHERE digest = ?").run(note, digest);
   }
 
-  /** Returns the checkpoints without a verdict, those with the fewest attempts first. */
+  /** Returns unproven checkpoints, those with the fewest attempts first. */
   listUnproven(limit: number): KeptCheckpoint[] {
     return this.#queryAll<KeptCheckpoint>(
       `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE verdict = 'unproven' ORDER BY tries, n LIMIT ?`,
@@ -230,15 +232,15 @@ export class MonitorState {
     );
   }
 
-  /** Returns the checkpoint whose text has this sha256 if it has no verdict yet, else null. */
+  /** Returns the checkpoint whose text has this sha256 if it is unproven, else null. */
   findUnproven(digest: Buffer): KeptCheckpoint | null {
     const sql = `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE digest = ? AND verdict = 'unproven'`;
     return this.#queryOne<KeptCheckpoint>(sql, digest) ?? null;
   }
 
   /**
-   * Finds a checkpoint of equal size and another root that is proven, or that was stored earlier and has no verdict.
-   * Returns null when there is none, or when the given checkpoint has a verdict by now.
+   * Finds a checkpoint of equal size and another root that is proven, or that is unproven and was stored earlier than
+   * the given one. Returns null when there is none, or when the given checkpoint is no longer unproven.
    */
   findConflicting({ n, size, root }: Pick<KeptCheckpoint, "n" | "size" | "root">): KeptCheckpoint | null {
     const isOpen = this.#queryOne("SELECT 1 FROM checkpoints WHERE n = ? AND verdict = 'unproven'", n);
@@ -252,7 +254,7 @@ export class MonitorState {
   }
 
   /**
-   * Counts the checkpoints without a proof, except those that only wait for witnesses, and returns the oldest of them.
+   * Counts the unproven checkpoints, except those that only lack witnesses, and returns the one that was stored first.
    */
   countUnexplained(): { many: number; first: KeptCheckpoint | null } {
     const condition = "verdict = 'unproven' AND why IS NOT ?";
@@ -284,13 +286,13 @@ export class MonitorState {
     this.onStep("proven");
   }
 
-  /** Records why an attempt to prove a checkpoint failed. */
+  /** Records that an attempt to prove a checkpoint failed, and why. */
   postpone(n: number, why: string): void {
     this.#db.prepare("UPDATE checkpoints SET why = ?, tries = tries + 1 WHERE n = ?").run(why, n);
   }
 
   /**
-   * Records that a checkpoint contradicts another. Called after the file of both was written.
+   * Records that a checkpoint contradicts another. Called after the equivocation file of both was written.
    * @param notice JSON, or null for none
    */
   markForked(n: number, notice: string | null, post: boolean): void {
@@ -315,7 +317,7 @@ export class MonitorState {
         );
   }
 
-  /** Returns up to which checkpoint a peer was read; null for a peer that was never read. */
+  /** Returns the id of a peer's file and the number of the last checkpoint that was read from it; null before that. */
   readPeer(url: string): { id: string; after: number } | null {
     return this.#queryOne<{ id: string; after: number }>("SELECT id, after FROM peers WHERE url = ?", url) ?? null;
   }
@@ -335,7 +337,7 @@ export class MonitorState {
     return this.#queryAll<WatchedRow>("SELECT cap, next, state FROM watched");
   }
 
-  /** Commits what leaves have changed and the notices about it, both or neither. */
+  /** Commits the changes of read leaves and the notices about them in one transaction. */
   saveReadLeaves({ names, next, rows, notices, post }: ReadLeaves): void {
     this.onStep("reading");
     this.#db
@@ -378,7 +380,7 @@ export class MonitorState {
     this.onStep("told");
   }
 
-  /** Marks all notices as posted, for a monitor without a webhook. */
+  /** Marks all notices as posted and deletes those that were printed, for a monitor without a webhook. */
   dropPostings(): void {
     this.#db
       .transaction(() => {

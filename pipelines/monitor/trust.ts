@@ -29,9 +29,8 @@ const HintedKeys = z.looseObject({ key: z.string(), leaf: z.int().min(0) });
 type LoggedKeys = NonNullable<TrustedKeys["keys"]>;
 
 /**
- * Finds the keys document that a source names, and proves it by its leaf in a tree. Returns null when the source does
- * not serve the objects that prove it.
- * @param knownKey name of a document that need not be found again
+ * Finds the keys document that a source's hint names, and proves it by its leaf in a tree. Returns null when the source
+ * does not serve the objects that prove it, or the hint names the document with the key `knownKey`.
  */
 async function findKeysDocument(
   source: Source,
@@ -59,7 +58,8 @@ async function findKeysDocument(
 }
 
 /**
- * Finds the keys document as {@link findKeysDocument} does; null for one that is older than the pinned one.
+ * Finds the keys document as {@link findKeysDocument} does, and verifies that it continues the chain from the pinned
+ * one. Returns null for a document that is older than the pinned one, or to which the source's chain does not lead.
  * @throws Unproven when a document does not continue the chain from the pinned one, SourceDown, Oversized
  */
 async function findLaterDocument(
@@ -77,14 +77,14 @@ async function findLaterDocument(
 const documentOf = ({ text }: LoggedKeys): KeysDocument => KeysDocument.parse(JSON.parse(text));
 
 /** Returns all log keys that were ever trusted, including those of `pins`. */
-const addPins = (pins: Pins, earlier: TrustedKeys | null): string[] => [
+const everTrustedLogKeys = (pins: Pins, earlier: TrustedKeys | null): string[] => [
   ...new Set([...(earlier?.ever ?? []), pins.log, ...(pins.logs ?? [])]),
 ];
 
 /**
  * The keys that a monitor trusts: those given, else those pinned at the first start, else those that the source shows
- * now, which are then pinned. Rotations are followed as by a mirror: each keys document names the one before it, is not
- * dated before it, and is signed by a key of that one.
+ * now, which are then pinned. A monitor follows rotations as a mirror does: each keys document must name the document
+ * before it, must not have an earlier date, and must be signed by a key of the document before it.
  */
 export class MonitorTrust {
   constructor(
@@ -121,7 +121,7 @@ export class MonitorTrust {
   }
 
   /**
-   * Verifies the checkpoint of a source. If no keys are pinned yet, pins those that signed it.
+   * Verifies the checkpoint of a source. If no keys are pinned yet, or others than the given ones, pins keys first.
    * @throws Unproven, Unwitnessed, MissingObject, Failure `usage`; what the source throws
    */
   async open(source: Source, bytes: Uint8Array): Promise<Checkpoint> {
@@ -138,10 +138,11 @@ export class MonitorTrust {
   }
 
   /**
-   * Verifies a checkpoint under the keys of the document that its tree holds, if that is the pinned document or
-   * continues the chain from it. These keys are pinned only if the tree begins with the proven head: a stolen cards key
-   * can sign a keys document, but it takes the log's key too to sign another history.
-   * @returns null when the source shows no such document, or it has no other keys than those pinned
+   * Verifies a checkpoint under the keys of the keys document that the source names and the checkpoint's tree contains,
+   * if that is the pinned document or continues the chain from it. These keys are pinned only if the tree begins with
+   * the proven head: a stolen cards key suffices to sign a keys document with new log keys, but not to replace the
+   * history that was proven.
+   * @returns null when the source shows no such document, or its keys are those pinned
    * @throws Unproven, BadNote, Unwitnessed, what the source throws
    */
   async #openRotated(source: Source, bytes: Uint8Array): Promise<Checkpoint | null> {
@@ -158,15 +159,15 @@ export class MonitorTrust {
       const shown = `${checkpoint.size} leaves with the root ${checkpoint.root.toString("hex")}, under keys not pinned yet`;
       throw new Unproven(CHECKPOINT, `a tree that begins with the ${head.size} leaves proven here`, shown);
     }
-    this.state.saveTrusted({ pins, ever: addPins(pins, trusted), keys });
+    this.state.saveTrusted({ pins, ever: everTrustedLogKeys(pins, trusted), keys });
     this.say("the keys of the checkpoint were rotated: their documents continue the chain from the pinned one");
     return checkpoint;
   }
 
   /**
-   * Pins the newest keys document in the tree of the proven head, so that a cards key that it declares retired signs no
-   * further document for this monitor. Called when the head has grown. A source without the document, or with one that
-   * does not continue the chain, changes nothing.
+   * Pins the newest keys document in the tree of the proven head, so that this monitor accepts no further document that
+   * is signed by a cards key that this document declares retired. Called when the head has grown. A source without the
+   * document, or with one that does not continue the chain, changes nothing.
    * @throws faults of our own disk
    */
   async followDocuments(sources: readonly Source[], head: { size: number; root: Buffer }): Promise<void> {
@@ -182,7 +183,7 @@ export class MonitorTrust {
     }
   }
 
-  /** Pins the keys document in a later round if the source did not give it when the keys were pinned. */
+  /** Pins the newest keys document if none was pinned with the keys, since no source served one then. */
   async #findMissingDocument(source: Source, head: TreeHead): Promise<void> {
     const { trusted } = this.state;
     if (!trusted || trusted.keys) return;
@@ -190,6 +191,7 @@ export class MonitorTrust {
     if (keys) this.state.saveTrusted({ ...trusted, keys });
   }
 
+  /** Pins the given keys, or else those that the source shows, unless they are pinned already. */
   async #pin(source: Source, bytes: Uint8Array): Promise<void> {
     const pinned = this.state.trusted;
     const log = this.givenKeys.log ?? logOfPolicy(this.givenKeys.policy, bytes);
@@ -199,11 +201,11 @@ export class MonitorTrust {
       (!this.givenKeys.witness || pinned.pins.witness === this.givenKeys.witness);
     if (isPinned) return;
     const pins: Pins = log ? { log, witness: this.givenKeys.witness ?? null } : await findSigningKeys(source, bytes);
-    // The keys are pinned only if they signed this checkpoint.
+    // The keys are pinned only if the log's key signed this checkpoint. The caller verifies the witness's cosignature.
     const { log: key } = trustOfPins(pins);
     const head = openTreeHead(bytes, { log: key }, null);
     const keys = pinned?.keys ?? (await findKeysDocument(source, head));
-    this.state.saveTrusted({ pins, ever: addPins(pins, pinned), keys });
+    this.state.saveTrusted({ pins, ever: everTrustedLogKeys(pins, pinned), keys });
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
     if (!log) this.say(`trust on first use: pinned --log-key ${pins.log}${witness} as ${source.name} shows them`);
   }

@@ -4,17 +4,21 @@ import { Failure } from "../../infra/errors.ts";
 import { signMessage } from "../6-notify/notice.ts";
 import type { MonitorState } from "./state.ts";
 
-/** Notices that are read from the state at once. */
+/** Number of notices that are read from the state at once. */
 const NOTICES_PER_READ = 100;
 /** Longest pause after failures, ms. */
 const MAX_PAUSE_MS = 3_600_000;
 
-/** Returns the key of the signatures `v1`, base64. @param secret as Standard Webhooks writes it: `whsec_` and base64 */
+/**
+ * Returns the key of the signatures `v1`, base64.
+ * @param secret in the form of Standard Webhooks: `whsec_` and base64
+ */
 const hmacKeyOf = (secret: string | null): string | null => secret?.replace(/^whsec_/, "") ?? null;
 
 /**
- * Posts notices to one receiver, in their order, each until a 2xx status confirms it (Standard Webhooks). A notice
- * has the same id at every attempt, so that a receiver can drop one that arrives twice.
+ * Posts notices to one receiver, in their order, and repeats each until the receiver answers with a 2xx status
+ * (Standard Webhooks). The id of a notice does not change between attempts, so that the receiver can drop one that
+ * arrives twice.
  */
 export class Webhook {
   #failures = 0;
@@ -30,8 +34,8 @@ export class Webhook {
   }
 
   /**
-   * Posts the waiting notices. Stops at the first that is not accepted. After that, calls do nothing until a pause is
-   * over, which doubles with each failure.
+   * Posts the waiting notices. Stops at the first that is not accepted. Until a pause after that is over, further calls
+   * do nothing. The pause doubles with each failure in a row, up to an hour.
    * @param pauseMs pause after the first failure
    * @throws Failure `untold` when the receiver did not accept a notice
    */

@@ -7,7 +7,7 @@ import { provenPrefix } from "../../infra/tree/proof.ts";
 import { Unproven } from "./errors.ts";
 import { parseVerifierKey } from "./trust.ts";
 
-/** Schema name of an equivocation file. */
+/** Value of the member `schema` of an equivocation file. */
 export const EQUIVOCATION_SCHEMA = "svc.equivocation.v1";
 
 /**
@@ -32,7 +32,7 @@ export type Equivocation = z.infer<typeof Equivocation>;
 const noteText = (note: Uint8Array): string => Buffer.from(note).toString("utf8");
 
 /**
- * Makes the file from two notes, the smaller tree first.
+ * Makes the equivocation file of two signed notes, that of the smaller tree first.
  * @param nodes as `prefixProof` (infra/tree/proof.ts) returns them; none if the sizes are equal
  */
 export const makeEquivocation = (
@@ -87,7 +87,7 @@ export function proveEquivocation(file: Equivocation, keys?: readonly NoteKey[])
  */
 function proveContradiction(smaller: TreeHead, larger: TreeHead, nodes: readonly Uint8Array[]): Uint8Array {
   if (smaller.size > larger.size) throw new Unproven("smaller", `at most ${larger.size} leaves`, `${smaller.size}`);
-  // All logs have the same root without leaves, and every tree begins with that empty tree, so it contradicts nothing.
+  // Every tree begins with the empty tree, so a checkpoint without leaves contradicts no other.
   if (smaller.size === 0) throw new Unproven("smaller", "at least one leaf", "none");
   const isEqualSize = smaller.size === larger.size;
   if (isEqualSize && nodes.length > 0) throw new Unproven("proof", "no nodes for equal sizes", `${nodes.length}`);

@@ -54,7 +54,7 @@ export type EvidenceFile = EvidenceLeaf & NamedFile;
 
 /**
  * The file that an evidence leaf names, or null for a day without a file.
- * @throws Unproven when the leaf's members contradict each other
+ * @throws Unproven when the leaf's members contradict each other, or the file is too large
  */
 export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
   const { index, day, holds, bucket, key, sha256, bytes, unpacked_sha256, unpacked_bytes } = leaf;
@@ -73,7 +73,7 @@ export function evidenceFileOf(leaf: EvidenceLeaf): EvidenceFile | null {
 
 /**
  * The file that an archive leaf names; its key is computed from the manifest.
- * @throws Unproven when it is too large, or the key is none of an archive file
+ * @throws Unproven when the file is too large, or the computed key is not that of an archive file
  */
 export function archiveFileOf({ index, manifest, sha256, unpacked_bytes }: ArchiveLeaf): NamedFile {
   const { subject, content_hash, bytes, rows } = manifest;
@@ -97,8 +97,8 @@ const LARGE_BYTES = 1024 * 1024;
 
 /**
  * Fetches the packed bytes of a file and checks their length and hash.
- * @param parts folder that keeps a large file while it is incomplete. If a file that was continued from there is
- * wrong, it is fetched anew once
+ * @param parts folder that keeps the received part of a large file, so that a later call continues the transfer. If
+ * a continued file is wrong, it is fetched once more from its first byte
  * @throws MissingObject, Unproven, Oversized, SourceDown
  */
 export async function fetchFile(
@@ -122,7 +122,7 @@ export async function fetchFile(
       return bytes;
     }
     await partFile?.remove();
-    // After a continued transfer our own disk may be at fault, so the whole file is fetched once more.
+    // Our own disk may have damaged the part that an earlier call received, so the whole file is fetched once more.
     if (!isContinued) throw new Unproven(key, `${file.sha256} of ${file.bytes} bytes`, `${got} of ${bytes.length}`);
   }
 }
@@ -132,7 +132,8 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
 
 /**
  * Unpacks a file as a stream, in bounded memory, and checks length, hash and number of lines against the leaf.
- * @param onLine called with every line, without its newline; the buffer is reused. Trust no line before this resolves.
+ * @param onLine called with every line, without its newline; the buffer is reused. The lines are proven only when the
+ * returned promise resolves
  * @throws Unproven, which names what differs
  */
 export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (line: Buffer) => void): Promise<void> {
@@ -145,8 +146,8 @@ export async function readFile(packed: Uint8Array, leaf: NamedFile, onLine?: (li
 }
 
 /**
- * Unpacks a file twice: first to check it against the leaf, then for its lines. So lines need not be kept until they
- * are proven, and a file of some kilobytes that unpacks to gigabytes costs time and no memory.
+ * Unpacks a file twice: first to check it against the leaf, then to pass its lines to `onLine`. So no line has to be
+ * kept until it is proven, and a file of some kilobytes that unpacks to gigabytes costs time but no memory.
  * @param onLine called with every line, without its newline; the buffer is reused
  * @throws Unproven, which names what differs
  */
@@ -169,7 +170,7 @@ export interface NamedCall {
 }
 
 const SHA256 = /^[0-9a-f]{64}$/;
-/** Every line of a published call contains these bytes, so lines without them need not be parsed. */
+/** Every line of a published call, in RFC 8785 form, contains these bytes. Lines without them are not parsed. */
 const PUBLISHED_CALL_MARK = Buffer.from('"kind":2');
 
 /**

@@ -60,7 +60,10 @@ export class PublishedFold {
   #skippedLeaves = 0;
   readonly #skippedWhenSeen = new Map<string, number>();
 
-  /** Calls `listener` with the id of an endpoint before a leaf changes it. @returns a function that removes the listener */
+  /**
+   * Calls `listener` with the id of an endpoint before a leaf changes it.
+   * @returns a function that removes the listener
+   */
   onChange(listener: (cap: string) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
@@ -87,7 +90,7 @@ export class PublishedFold {
     this.archive.apply(leaf);
     switch (leaf.kind) {
       case "schedule":
-        // A day's first hash counts, also if the day is published again: another one may be chosen to fit its calls.
+        // The first hash of a day is binding. A later one could be chosen to fit the calls that were made.
         if (!this.schedules.has(leaf.day))
           this.schedules.set(leaf.day, { salt_hash: leaf.salt_hash, at: leaf.at, salt: null });
         if (leaf.opens) this.#revealSalt(leaf.opens);
@@ -143,8 +146,8 @@ export class PublishedFold {
 }
 
 /**
- * The input of a published headline card: the time of its grading (RFC 3339), and how far that had read the event
- * log: {topic: next offset}. `leaf` is the index of the card's leaf.
+ * The input of a published headline card: the time at which it was graded (RFC 3339), and the position up to which the
+ * grading run had read the event log: {topic: next offset}. `leaf` is the index of the card's leaf.
  */
 export interface HeadlineBasis {
   leaf: number;
@@ -160,8 +163,8 @@ export function headlineBasisOf(fold: PublishedFold, cap: string): HeadlineBasis
 }
 
 /**
- * Hashes of the published commitments (or receipts), each of which is published once. A hash takes about 80 bytes of
- * memory, as a string of its 32 bytes. Hashes are never dropped, since a late record could then be published twice.
+ * Hashes of the published commitments (or receipts). Each is published once, so no hash is ever dropped: a record that
+ * arrives late could then be published twice. A hash is kept as a string of its 32 bytes, about 80 bytes of memory.
  */
 export class CommitmentFold {
   readonly #hashes = new Set<string>();
@@ -181,11 +184,12 @@ export class CommitmentFold {
   }
 }
 
+/** Converts a hash from 64 hex digits to a string of 32 characters, one for each byte. */
 const packHash = (sha256: string): string => Buffer.from(sha256, "hex").toString("latin1");
 
 /**
- * One UTC day of evidence: how often it was closed (its files published), and how far its files have read the event
- * log.
+ * One UTC day of evidence: how often its files were published (a close of the day), and up to which position of the
+ * event log the records in its files were read.
  */
 interface ClosedDay {
   closes: number;
@@ -197,8 +201,8 @@ interface ClosedDay {
 }
 
 /**
- * The published evidence, computed from the leaves: which UTC days are closed, and how far their files have read the
- * event log.
+ * The published evidence, computed from the leaves: which UTC days are closed, and up to which position of the event
+ * log the records in their files were read.
  */
 export class EvidenceFold {
   readonly days = new Map<string, ClosedDay>();
@@ -213,9 +217,9 @@ export class EvidenceFold {
   readonly relatedParties = new Map<string, Map<string, number>>();
 
   /**
-   * Returns whether this day may be closed for the first time. It must be the day after `newest`, so that no day is
-   * left out, or a day before the first closed day. Records of such an early day exist when a clock was wrong or the
-   * log is older than the evidence.
+   * Returns whether this day may be closed for the first time. Any day may be the first of all. After that the day must
+   * be the one after `newest`, so that no day is left out, or a day before the first closed day. Records of such an
+   * early day exist when a clock was wrong or the log is older than the evidence.
    */
   mayClose(day: string, newest = this.newest): boolean {
     return newest === "" || day === addDays(newest, 1) || day < this.firstDay;
@@ -262,8 +266,8 @@ export interface LeafSpan {
 const subjectDayKey = (subject: ArchiveSubject, day: string): string => `${subject} ${day}`;
 
 /**
- * State of the published archive, built from the leaves of the log one by one: its files, which of them were replaced, and
- * which leaves hold the grades of each subject and day.
+ * State of the published archive, computed from the leaves in order: its files, which of them were replaced, and which
+ * leaves contain the grades of each subject and day.
  */
 export class ArchiveFold {
   /** By manifest id, in log order. */
@@ -319,7 +323,7 @@ export class ArchiveFold {
     return this.#filesBySubjectDay.get(subjectDayKey(subject, day)) ?? [];
   }
 
-  /** The leaf that names the file under this key. */
+  /** The leaf that names the file with this key; undefined if no leaf does. */
   leafOfKey(key: string): ArchiveLeaf | undefined {
     const [, subject = "", file = ""] = key.split("/");
     const [subjectOfKey, day] = [subject as ArchiveSubject, file.slice(0, 10)];
@@ -328,7 +332,7 @@ export class ArchiveFold {
     );
   }
 
-  /** Files of a day that were not replaced. Together they hold every row of the day once. */
+  /** Files of a subject and day that were not replaced. Together they contain each archived row once. */
   currentFilesOf(subject: ArchiveSubject, day: string): readonly ArchiveLeaf[] {
     return this.filesOf(subject, day).filter(({ manifest }) => !this.superseded.has(manifest.id));
   }

@@ -24,8 +24,8 @@ export const KeysDocument = z.looseObject({
 export type KeysDocument = z.infer<typeof KeysDocument>;
 
 /**
- * The keys that are valid at a position of the log, and hash and date of their document. The next document names the
- * hash, and is not dated before.
+ * The keys that are valid at a position of the log, and the hash and the date of their document. The next document must
+ * name this hash and must not have an earlier date.
  */
 export interface KeyChain {
   jwks: Jwks;
@@ -34,7 +34,10 @@ export interface KeyChain {
   computedAt?: string;
 }
 
-/** Stands for the keys of a document that could not be read. Verifying with it throws {@link KeysUnread}. */
+/**
+ * Stands for the keys of a document that could not be read. Verifying a card or another object with it throws
+ * {@link KeysUnread}.
+ */
 export const UNREADABLE_KEYS: Jwks = { keys: [] };
 
 export const jwksOf = (document: KeysDocument): Jwks => ({ keys: document.keys as unknown as Jwks["keys"] });
@@ -45,7 +48,7 @@ export const chainOf = (document: KeysDocument, sha256: string): KeyChain => ({
   computedAt: document.computed_at,
 });
 
-/** Reads a keys document from our own store; null when it is missing or its hash is wrong. */
+/** Reads a keys document from our own store; null when it is missing or malformed, or its hash is wrong. */
 export async function readKeys(
   store: Pick<Store, "get">,
   { key, sha256 }: Pick<KeysLeaf, "key" | "sha256">,
@@ -56,10 +59,12 @@ export async function readKeys(
 }
 
 /**
- * Checks that a keys document names the document before it, is not dated before it, and is signed by a key of that
- * document. The first document is signed by a key that it lists itself. The signer chooses the date at which its key
- * has to be valid: without the order of dates, a retired key could sign a document dated before its retirement.
- * @returns this document's part of the chain, to verify the next one
+ * Checks that a keys document names the previous document, has no earlier date than it, and is signed by one of its
+ * cards keys. If there is no previous document, or it could not be read ({@link UNREADABLE_KEYS}), the document has to
+ * be signed by a cards key that it lists itself. The signing key has to be valid at the document's date, which the
+ * signer chooses. The dates have to ascend, since otherwise a retired key could sign a document with a date before its
+ * retirement.
+ * @returns what the next document is verified with
  * @throws Unproven
  */
 export function verifyKeysDocument(
@@ -90,7 +95,7 @@ export function verifyKeysDocument(
 export function verifyCardSignature(leaf: Pick<GradeLeaf, "index" | "at" | "card">, jwks: Jwks | null): void {
   const { card, index } = leaf;
   if (jwks === UNREADABLE_KEYS) throw new KeysUnread(`card of leaf ${index}`);
-  // The leaf may not be validated yet, so the card may be missing.
+  // The leaf may not have been checked against its schema, so the card may be missing.
   const time = String(card?.computed_at ?? leaf.at);
   const keys = Array.isArray(jwks?.keys) ? jwks.keys : [];
   const candidates = keys.filter((key) => key?.purpose === "cards" && typeof key.kid === "string");
@@ -111,7 +116,7 @@ export function verifySignature(subject: string, jwks: Jwks | null, object: unkn
   if (!verdict?.ok) throw new Unproven(subject, `a signature valid at ${time}`, verdict?.reason ?? "no keys before it");
 }
 
-/** Cards in one batch. While one batch is verified, the next is collected. */
+/** Number of cards in a batch. While one batch is verified, the next is collected. */
 const CARDS_PER_BATCH = 64;
 
 type CardLeaf = Pick<GradeLeaf, "index" | "at" | "card">;
@@ -123,17 +128,20 @@ interface PendingCard {
 
 /**
  * Verifies the signatures of many cards in batches, on Node's thread pool (four threads by default). The signed bytes
- * are cut out of the leaf, which is in RFC 8785 form already. A card that fails this fast check is verified again by
- * {@link verifyCardSignature}, which decides.
+ * are cut out of the leaf, which is in RFC 8785 form already. A card that fails this fast check, or whose signed bytes
+ * cannot be cut out, is verified by {@link verifyCardSignature}, whose result counts.
  */
 export class CardSignatures {
   #cards: PendingCard[] = [];
   #verifications: Promise<boolean>[] = [];
-  /** Resolves when the batch before the current one is verified. */
+  /** Resolves when the batch that was started last is verified. */
   #previousBatch: Promise<void> = Promise.resolve();
   #firstError: { error: unknown } | null = null;
 
-  /** @param onBad called with the error for each card with a bad signature; by default `add` or `drain` throws the first */
+  /**
+   * @param onBad called with the error for each card with a bad signature; by default `add` or `drain` throws the first
+   * of these errors
+   */
   constructor(
     private readonly onBad: (error: unknown) => void = (error) => {
       this.#firstError ??= { error };

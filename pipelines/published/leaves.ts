@@ -14,7 +14,7 @@ import { createSourceFetch, type Source } from "./source.ts";
 /**
  * Yields every leaf below a checkpoint in order, each proven against its root. Leaves are read from segments (65,536
  * leaves in one file) where the source has them, else from entry bundles. One segment or bundle is in memory at a time.
- * @throws MissingObject, Tampered, Oversized, SourceDown
+ * @throws MissingObject, Tampered, Oversized, SourceDown; SyntaxError for a leaf that is not JSON
  */
 export async function* readProvenLeaves(
   source: Source,
@@ -44,9 +44,9 @@ export interface ProvenSegment {
 }
 
 /**
- * Unpacks segment n and compares its root with the hash in level 2 of the tree. The frame is unpacked twice: first its
- * lines are only hashed, and they are kept once the root is right. So a source that makes up a segment, which a frame
- * of some kilobytes can unpack to 4 GiB, costs time and no memory.
+ * Unpacks segment n and compares its root with the hash in tile level 2 of the tree. The frame is unpacked twice: first
+ * only to hash its lines, and, if the root is right, again to keep them. So a forged segment costs time but no memory,
+ * although a frame of some kilobytes can unpack to 4 GiB.
  * @throws Tampered, which names the segment
  */
 export async function proveSegment(packed: Uint8Array, tiles: TileReader, n: number): Promise<ProvenSegment> {
@@ -66,7 +66,7 @@ export async function proveSegment(packed: Uint8Array, tiles: TileReader, n: num
   return { entries, hashes };
 }
 
-/** Unpacked bytes of a segment if all its 65,536 leaves had the greatest length. */
+/** Number of unpacked bytes of a segment whose 65,536 leaves all have the greatest length. */
 const MAX_SEGMENT_BYTES = SEGMENT_LEAVES * (MAX_LEAF_BYTES + 1);
 
 /**
@@ -92,8 +92,8 @@ export const toFeedLines = (entries: readonly Buffer[]): Buffer =>
   Buffer.concat(entries.flatMap((entry) => [entry, LF]));
 
 /**
- * Makes segment n from its entry bundles: the 65,536 entries below full tile n of level 1 as lines, in one zstd frame
- * with one block for each bundle. An auditor makes the same bytes and compares them with ours.
+ * Makes segment n from its entry bundles: the 65,536 entries below full tile n of level 1 as lines, in one zstd frame.
+ * An auditor makes these bytes again and compares them with the published ones.
  * @throws MissingObject
  */
 export async function packSegment(publicStore: Store, n: number): Promise<Buffer> {

@@ -1,11 +1,11 @@
 /**
- * HTTP headers of a public object; the bucket and our own host send the same. {@link OBJECTS} lists every kind of key
+ * HTTP headers of a public object, which both the bucket and our own host send. {@link OBJECTS} lists every kind of key
  * that may be written to the public store (publication.md, Objects). A key that matches no kind is never published.
  */
 export interface ObjectHeaders {
   contentType: string;
   cacheControl: string;
-  /** Only for entry bundles, which are stored gzip-packed and sent so to every client (C2SP tlog-tiles, Log entries). */
+  /** Only for entry bundles, which are stored and sent gzip-packed (C2SP tlog-tiles, Log entries). */
   contentEncoding?: "gzip";
 }
 
@@ -80,14 +80,14 @@ export const segmentKey = (n: number): string => `segment/${n}.ndjson.zst`;
 export const keysKey = (n: number): string => `keys/${n}.json`;
 export const indexKey = (treeSize: number): string => `index/${treeSize}.json`;
 export const shardKey = (sha256: string): string => `index/shard/${sha256}.ndjson.zst`;
-/** Parquet files of indexes: `index/table/<tree_size>.<sha16>.parquet`. */
+/** Prefix of the keys of Parquet files of indexes: `index/table/<tree_size>.<sha16>.parquet`. */
 export const INDEX_TABLES = "index/table/";
 export const indexTableKey = (treeSize: number, sha256: string): string =>
   `${INDEX_TABLES}${treeSize}.${sha256.slice(0, 16)}.parquet`;
-/** Key of an evidence file. It has the hash of the unpacked bytes, since packed bytes differ between zstd versions. */
+/** Key of an evidence file. It contains the hash of the unpacked bytes, since zstd versions pack differently. */
 export const evidenceKey = (day: string, part: number | "kin", unpackedSha256: string): string =>
   `evidence/${day}/${part}.${unpackedSha256.slice(0, 16)}.ndjson.zst`;
-/** Key of the request or answer of a call that a buyer published. It has the hash of the unpacked bytes. */
+/** Key of the request or answer of a call that a buyer published. It contains the hash of the unpacked bytes. */
 export const callKey = (sha256: string): string => `call/${sha256}.zst`;
 export const liveKey = (partition: number, n: number): string => `live/${partition}.${n}.arrow`;
 export const historyKey = (bucket: number, n: number): string => `live/history/${bucket}.${n}.arrow`;

@@ -22,7 +22,8 @@ interface RecordFolder {
 }
 
 /**
- * Finds the record in a folder: the data folder of a mirror or a service, or the `public` folder in it. Creates nothing.
+ * Finds the record in a folder: the data folder of a mirror or a service, or the `public` folder in it. Creates
+ * nothing.
  * @returns null when there is no folder of that name
  */
 export async function findRecordFolder(name: string): Promise<RecordFolder | null> {
@@ -70,8 +71,8 @@ class RetryableError extends Error {
 
 /**
  * A public store over HTTP: our own service, a bucket, any static file server. The bytes are taken as they are stored,
- * without undoing Content-Encoding. An answer that was cut is continued by Range and If-Range where the server names the
- * object by a strong etag. Redirects are not followed: the operator named this address and no other.
+ * without undoing Content-Encoding. An answer that was cut is continued by Range and If-Range if the server sent a
+ * strong etag. Redirects are not followed: the operator named this address and no other.
  */
 export class HttpSource implements Source {
   readonly #agent: Agent;
@@ -137,15 +138,18 @@ export class HttpSource implements Source {
     } catch (error) {
       if (error instanceof RetryableError || error instanceof Oversized || error instanceof SourceDown) throw error;
       if (isLocalDiskFault(error)) throw error;
-      // The network: refused, reset, silent, or the body was cut off.
+      // A fault of the network: the connection was refused, reset or silent, or the body was cut off.
       throw new RetryableError(error instanceof Error ? error.message : String(error));
     } finally {
-      // Close the connection if the body was not read to its end, since draining it could take for ever.
+      // Closes the connection if the body was not read to its end: reading the rest might never end.
       if (answer && !answer.body.readableEnded) answer.body.on("error", () => undefined).destroy();
     }
   }
 
-  /** Asks the server whether a key exists, without reading the body. @throws RetryableError and what the network throws */
+  /**
+   * Asks the server whether a key exists, without reading the object.
+   * @throws RetryableError and what the network throws
+   */
   async #readKeyState(key: string): Promise<KeyState> {
     const signal = AbortSignal.timeout(MAX_SILENCE_MS);
     const headers = { "accept-encoding": "identity" };
@@ -184,7 +188,7 @@ export class HttpSource implements Source {
   }
 }
 
-/** Most bytes that are read of an answer with status 403. Those of S3 have some hundred. */
+/** Most bytes that are read of the body of an answer with status 403. S3 sends a few hundred. */
 const MAX_REFUSAL_BYTES = 4_096;
 
 /** Reads from an answer whether its key exists. @throws RetryableError for a server that is busy */
@@ -209,7 +213,10 @@ type Headers = Dispatcher.ResponseData["headers"];
 
 const isBundle = (key: string): boolean => key.startsWith("tile/entries/");
 
-/** A strong etag; null for a weak one, which does not prove that a range belongs to the same bytes (RFC 9110, 13.1.5). */
+/**
+ * Returns a strong etag; null for a weak or missing one. A weak etag does not prove that a range is of the bytes that
+ * were received before (RFC 9110, 13.1.5).
+ */
 const strongEtagOf = (etag: unknown): string | null => (typeof etag === "string" && /^".*"$/.test(etag) ? etag : null);
 
 /** Refuses an answer that a proxy compressed: its bytes are not the stored bytes, so their hash would not match. */
@@ -237,7 +244,7 @@ async function writeBounded(answer: Dispatcher.ResponseData, key: string, maxByt
     throw new RetryableError(`${receivedBytes} of ${contentLength} bytes came`);
 }
 
-/** Bytes of one ranged read. */
+/** Number of bytes that one ranged read requests. */
 const RANGE_BYTES = 8 * 1024 * 1024;
 
 /** A bucket (or any store of infra/store) as a source. It is never written to. `close` closes the store. */
@@ -300,7 +307,7 @@ export class StoreSource implements Source {
  * Opens the source that an operator named: an http(s) address, a bucket (`s3://`), or a folder ({@link
  * findRecordFolder}).
  * @param settings returns the credentials of a bucket (stores.public_key_id and so on); called only for a bucket
- * @param patience retries and time limits for an http(s) address
+ * @param httpLimits retries and time limits for an http(s) address
  * @throws Failure `unreadable` when there is no such folder and the name is no address either; Failure `usage` for a
  * malformed address or bucket, or a bucket without `settings`; StoreUnfit for a bucket without credentials
  */
@@ -308,10 +315,10 @@ export async function openSource(
   name: string,
   clock: Clock,
   settings?: () => Pick<Config, "stores">,
-  patience: Omit<HttpSourceOptions, "clock"> = {},
+  httpLimits: Omit<HttpSourceOptions, "clock"> = {},
 ): Promise<Source> {
   if (name.startsWith("s3://")) return openBucket(name.replace(/\/+$/, ""), settings);
-  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock, ...patience });
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(name)) return new HttpSource(name, { clock, ...httpLimits });
   const folder = await findRecordFolder(name);
   if (!folder) throw new Failure("unreadable", `neither an address nor a folder: ${name}`);
   return new DirectorySource(folder.publicDir);

@@ -25,8 +25,8 @@ export interface ReadLeaf {
 }
 
 /**
- * Extension line of a checkpoint whose record was made in simulated time, as in the demo. Log and witness sign the line, so
- * replicas and mirrors can report it too.
+ * Extension line of a checkpoint whose record was made in simulated time, as in the demo. Log and witness sign the
+ * line, so replicas and mirrors can report it too.
  */
 export const SIMULATED_TIME = "simulated-time";
 
@@ -35,7 +35,7 @@ export const isSimulated = ({ extensions }: Pick<Checkpoint, "extensions">): boo
 
 const MAX_CHECKPOINT_BYTES = 64 * 1024;
 
-/** Reads and verifies the store's checkpoint; null when nothing was ever published. @throws BadNote */
+/** Reads and verifies the store's checkpoint; null when nothing was ever published. @throws BadNote, Unwitnessed */
 export async function readCheckpoint(store: Pick<Store, "get">, trust: CheckpointTrust): Promise<Checkpoint | null> {
   const object = await store.get(CHECKPOINT, { maxBytes: MAX_CHECKPOINT_BYTES });
   return object && openCheckpoint(object.bytes, trust);
@@ -79,7 +79,10 @@ export class RecordReader {
     return (await fetchProvenBundle(this.fetch, this.tiles, n)).entries;
   }
 
-  /** Yields the leaves [from, to) in order, proven bundle by bundle. @throws RangeError, and what `entries` throws */
+  /**
+   * Yields the leaves [from, to) in order, proven bundle by bundle.
+   * @throws RangeError, SyntaxError for a leaf that is not JSON, and what `entries` throws
+   */
   async *leaves(from = 0, to = this.size): AsyncGenerator<ReadLeaf> {
     if (from < 0 || to > this.size || from > to) throw new RangeError(`no leaves [${from}, ${to}) of ${this.size}`);
     for (let at = from; at < to; ) {
@@ -191,9 +194,10 @@ export class PublishedTree {
   }
 
   /**
-   * Reads the newest checkpoint; null before the first publication. One that was cosigned before the last one that was
-   * read, as an old copy in a cache is, is ignored.
-   * @throws BadNote, MissingObject, Tampered; HistoryChanged when its tree does not extend the last one.
+   * Reads the newest checkpoint; null before the first publication. If the tree has not grown, and the checkpoint was
+   * cosigned before the last one that was read, as an old copy in a cache was, the checkpoint is ignored.
+   * @throws BadNote, Unwitnessed, MissingObject, Tampered; HistoryChanged when its tree is smaller than the last one or
+   * does not extend it
    */
   async newest(): Promise<Snapshot | null> {
     const head = await readCheckpoint(this.store, this.currentTrust);
@@ -206,7 +210,7 @@ export class PublishedTree {
       throw new HistoryChanged(`back from ${lastSnapshot.head.size} leaves to ${head.size}`);
     if (lastSnapshot && head.size === lastSnapshot.head.size) {
       if (!head.root.equals(lastSnapshot.head.root)) throw new HistoryChanged(`two roots for ${head.size} leaves`);
-      // The checkpoint is signed again for freshness, perhaps with cosignatures that came late.
+      // The publisher signs a checkpoint again to show that it is current, or to add cosignatures that arrived late.
       if (!isCosignedBefore(head, lastSnapshot.head)) this.#lastSnapshot = { head, reader: lastSnapshot.reader };
       return this.#lastSnapshot;
     }

@@ -11,7 +11,7 @@ import type { Sink } from "./sink.ts";
  * checkpoint, and the checkpoint against keys that the mirror holds.
  */
 export interface Source {
-  /** The name or address by which the operator named it, for messages. */
+  /** The name or address that the operator gave, for messages. */
   readonly name: string;
   /**
    * Returns the object as it is stored (an entry bundle compressed), or null when there is none.
@@ -20,7 +20,8 @@ export interface Source {
   get(key: string, maxBytes: number): Promise<Uint8Array | null>;
   /**
    * Reads an object into a sink. The transfer continues at the sink's position if the object still has the sink's
-   * etag. When this throws, the sink keeps what it has received. A source without this method is read by `get`.
+   * etag. When this throws, the sink keeps what it has received, unless the object has changed. A source without this
+   * method is read by `get`.
    * @returns false when there is no such object
    * @throws Oversized, SourceDown
    */
@@ -34,7 +35,10 @@ export const createSourceFetch =
   (path) =>
     source.get(path, path.startsWith("tile/entries/") ? MAX_BYTES.bundle : MAX_BYTES.tile);
 
-/** Reads an object into a sink, continuing a cut transfer if the source can. @returns false when there is no such object */
+/**
+ * Reads an object into a sink, continuing a cut transfer if the source can.
+ * @returns false when there is no such object
+ */
 export async function fetchInto(
   source: Pick<Source, "get" | "into">,
   key: string,

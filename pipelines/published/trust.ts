@@ -45,8 +45,8 @@ export type Pins = z.infer<typeof Pins>;
 
 /**
  * Verifies origin and signatures of a checkpoint.
- * @param clock null: the time of its cosignature is not checked
- * @throws Unproven with the reason
+ * @param clock null: the times of cosignatures are not checked
+ * @throws Unproven with the reason, Unwitnessed when the policy is not met
  */
 export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: Clock | null): Checkpoint {
   try {
@@ -59,10 +59,11 @@ export function openTreeHead(bytes: Uint8Array, trust: CheckpointTrust, clock: C
 
 /**
  * Reads the source's checkpoint and verifies it under the given keys. Without given keys it uses the keys that the
- * source itself publishes, and reports this by `say`: the result then shows that the source is consistent, not whose
- * log it is.
- * @param clock refuses a cosignature with a later time; null when the record was made in simulated time
- * @throws MissingObject, Unproven, Failure `usage` also for a malformed key
+ * source itself publishes, and tells the operator so by `say`: the result then shows that the source is consistent, but
+ * not whose log it is.
+ * @param clock cosignatures that are later than this clock allows are refused; null when the record was made in
+ * simulated time
+ * @throws MissingObject, Unproven, Unwitnessed, Failure `usage` also for a malformed key
  */
 export async function openSourceTreeHead(
   source: Source,
@@ -113,7 +114,7 @@ export function trustOfPins({
 }: Pins): CheckpointTrust {
   const [firstLog, ...otherLogs] = logs.map((vkey) => parseVerifierKey(vkey, ED25519));
   const [firstWitness, ...otherWitnesses] = witnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
-  // A mirror without a pinned witness requires no witness, even if the log's keys documents name some.
+  // Without a pinned witness key no cosignature is required, even if the log's keys documents list witness keys.
   return {
     log: firstLog!,
     logs: otherLogs,

@@ -3,7 +3,7 @@ import { systemClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
 import { openDirectoryStore } from "../../../infra/store/directory.ts";
 import { Monitor } from "../../../pipelines/monitor/monitor.ts";
-import { readNames } from "../../../pipelines/monitor/names.ts";
+import { parseNames } from "../../../pipelines/monitor/names.ts";
 import { MonitorState, type StateStep } from "../../../pipelines/monitor/state.ts";
 import { Webhook } from "../../../pipelines/monitor/webhook.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
@@ -32,7 +32,7 @@ const monitor = new Monitor({
   ...{ state, clock: systemClock, peers: [], keys: { log }, say: () => undefined },
   files: await openDirectoryStore(`${dir}/equivocations`),
   sources: (sources as string[]).map((name) => new DirectorySource(name)),
-  names: readNames({ cap: [], payTo: [payee], domain: [] }),
+  names: parseNames({ cap: [], payTo: [payee], domain: [] }),
   webhook: new Webhook(hook, { egress, clock: systemClock, secret: null }),
   tell: async (notice) => void writeSync(1, `${JSON.stringify(notice)}\n`),
 });

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { exitCodeOf } from "../../../commands/exit.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
-import { readNames, readNewLeaves } from "../../../pipelines/monitor/names.ts";
+import { parseNames, readNewLeaves } from "../../../pipelines/monitor/names.ts";
 import type { WatchedName } from "../../../pipelines/monitor/state.ts";
 import { Webhook } from "../../../pipelines/monitor/webhook.ts";
 import { capOf, cardOf, listingDraft, PAYEE, PublicRecord } from "../../helpers/public-record.ts";
@@ -13,7 +13,7 @@ import { fill, folder, keys, listening, MonitorBed, SELLER, STRANGER, sellerCard
 const CAP = capOf(SELLER);
 const OTHER_PAYEE = "0x2222222222222222222222222222222222222222";
 const names = (given: Partial<Record<"cap" | "payTo" | "domain", string[]>>): WatchedName[] =>
-  readNames({ cap: [], payTo: [], domain: [], ...given });
+  parseNames({ cap: [], payTo: [], domain: [], ...given });
 const BY_PAYEE = names({ payTo: [PAYEE.toUpperCase().replace("0X", "0x")] });
 
 let record: PublicRecord;
