@@ -98,9 +98,14 @@ export class ListingChecks {
       const detail = "as many looks are under way as there are places for, or as one client's share of them";
       throw new Problem("unavailable", detail, retry);
     }
-    const platformDecision = this.#perPlatform.take(platformOf(url));
+    // The platform's quota is taken last: looks that the domain's refuses do not use it up for other domains.
+    const platform = platformOf(url);
+    const platformDecision = this.#perPlatform.take(platform, 0);
     const decision = platformDecision.ok ? this.#perDomain.take(domain) : platformDecision;
-    if (decision.ok) return place;
+    if (decision.ok) {
+      this.#perPlatform.take(platform);
+      return place;
+    }
     place.leave();
     throw new Problem(
       "too_many_requests",

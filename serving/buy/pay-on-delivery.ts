@@ -185,7 +185,8 @@ export class PayOnDelivery {
   /** Reports whether one more payment to a seller may be cancelled for this buyer's wallet, and counts it. */
   takeCancellation(payer: string): boolean {
     const { payer: payerLimiter, all } = this.#cancellations;
-    return payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
+    // A wallet's quota is not used up by requests that the quota of all refuses.
+    return all.take("all", 0).ok && payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
   }
 
   #requireSellable({ cap, method }: ViaCall): SellableEndpoint {

@@ -88,6 +88,8 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
     if (value === undefined)
       faults.push({ path: pointerPath, detail: `must be given: it is a variable of ${readableUrl(listed)}` });
     else if (givenValues.length > 1) faults.push({ path: pointerPath, detail: "must be given once" });
+    else if (isOverridden && isFromPath)
+      faults.push({ path: pointerPath, detail: "must not be given: `query` sets the parameter that it stands for" });
     else if (value === "") faults.push({ path: pointerPath, detail: "must not be empty: it is a part of the url" });
     else if (value.length > MAX_VALUE_LENGTH)
       faults.push({ path: pointerPath, detail: `must have at most ${MAX_VALUE_LENGTH} characters` });
@@ -99,7 +101,10 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
   if (filledUrl !== null) return filledUrl;
   const dotNames = [...names].filter((name) => /^\.+$/.test(values.get(name)!));
   return refuse(
-    dotNames.map((name) => ({ path: ["query", name], detail: "must not be dots alone: it would leave its path" })),
+    dotNames.map((name) => ({
+      path: [Object.hasOwn(path, name) ? "path" : "query", name],
+      detail: "must not be dots alone: it would leave its path",
+    })),
   );
 }
 

@@ -171,7 +171,7 @@ export class Carrier {
         cause = error;
         unseenUntilMs = performance.now() + UNSEEN_MS;
       }
-      await sleep(Math.max(0, Math.min(wait, endMs - performance.now())));
+      if (n + 1 < sends) await sleep(Math.max(0, Math.min(wait, endMs - performance.now())));
     }
     this.#unknown = new BuyUnknown(this.order, state, paid, { cause });
     throw this.#unknown;

@@ -110,8 +110,9 @@ function recordingSource(base) {
   let bytes = 0;
   const get = async (key, maxBytes) => {
     const object = await ask(base, key, maxBytes);
-    if (object && bytes + object.length <= MAX_KEPT) objects.set(key, object);
-    bytes += object?.length ?? 0;
+    if (!object || objects.has(key)) return object;
+    bytes += object.length;
+    if (bytes <= MAX_KEPT) objects.set(key, object);
     return object;
   };
   return { get, objects, isWhole: () => bytes <= MAX_KEPT };
@@ -329,10 +330,14 @@ function mount(host) {
     make("label", { className: "wide" }, "or the address of an endpoint's page ", address),
     button,
   );
+  address.addEventListener("input", () => address.setCustomValidity(""));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const [, of] = /\/(cap_[0-9A-HJKMNP-TV-Z]{26})\b/.exec(address.value) ?? [];
-    if (of === undefined) return void address.setCustomValidity("");
+    if (of === undefined) {
+      address.setCustomValidity("An endpoint's page has cap_ and 26 more characters in its address.");
+      return void address.reportValidity();
+    }
     source = online(new URL(address.value).origin, of, null);
     run();
   });

@@ -253,6 +253,14 @@ describe("the limits of looks", () => {
     expect((await statusOf("https://other.example/3"))[0]).toBe(200);
   });
 
+  test("looks that one domain's limit refuses leave those of its platform to its other names", async () => {
+    await limited({ looks_per_hour: 1_000, looks_per_domain_minute: 1 });
+    const statuses = [];
+    for (let i = 0; i < 10; i++) statuses.push((await statusOf(`https://flood.vercel.app/${i}`))[0]);
+    expect(statuses).toEqual([200, ...Array(9).fill(429)]);
+    expect((await statusOf("https://other.vercel.app/"))[0]).toBe(200);
+  });
+
   test("one client asks so often in an hour", async () => {
     await limited({ looks_per_hour: 1 });
     expect((await statusOf(SUM.url))[0]).toBe(200);
