@@ -220,6 +220,23 @@ describe.skipIf(missing)("an honest service", () => {
     await context.close();
   });
 
+  test("on /prove an address that names no endpoint is told so; the one of an endpoint's page is proven", async () => {
+    const context = await contextWith(policy);
+    const page = await context.newPage();
+    await page.goto(`${site.url}/prove`);
+    const address = page.locator(".proof input[type=url]");
+    const message = (): Promise<string> =>
+      address.evaluate<string, { validationMessage: string }>((at) => at.validationMessage);
+    await address.fill(`${site.url}/search`);
+    await page.getByRole("button", { name: "Prove" }).click();
+    await expect.poll(message).toContain("cap_");
+    await address.fill(`${site.url}/endpoint/${capOf(GOOD)}`);
+    expect(await message()).toBe("");
+    await page.getByRole("button", { name: "Prove" }).click();
+    expect((await told(page)).outcomes).toMatchObject({ card: "shown", inclusion: "shown", checkpoint: "shown" });
+    await context.close();
+  });
+
   test("a reader without a policy is told that only the log's own witness was asked", async () => {
     const { outcomes, says } = await provenWith(null, { text: null });
     expect(outcomes).toEqual(outcomesBut({ witnesses: "open" }));
