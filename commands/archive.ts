@@ -62,7 +62,7 @@ const withArchive = (config: Config, work: (opened: OpenArchive) => Promise<void
   withIngest(
     config,
     async (opened, parts) => work(await openArchive(parts, systemClock, opened)),
-    // With the private keys and a writable public store: archive files are signed and published.
+    // It opens the private keys and a writable public store, since archive files are signed and published.
     openParts,
   );
 

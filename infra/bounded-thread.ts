@@ -33,7 +33,7 @@ interface Question {
   deaths: number;
 }
 
-/** Number of measurements of a thread's processor time within `cpuMs` of real time. */
+/** A thread's processor time is measured each time that an eighth of the question's `cpuMs` has passed in real time. */
 const MEASUREMENTS_PER_LIMIT = 8;
 /** Number of measurements after which a question is stopped, even if its thread got no processor time. */
 const MAX_MEASUREMENTS = 40 * MEASUREMENTS_PER_LIMIT;

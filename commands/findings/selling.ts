@@ -15,7 +15,7 @@ import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
  * Number of transactions for which the gas wallet must hold enough. With less nothing is sold, since the service bears
  * the cost of a call that it cannot charge.
  */
-const MIN_TRANSACTIONS = 10n;
+const MIN_AFFORDABLE_TRANSACTIONS = 10n;
 const GAS_PER_TRANSACTION = 500_000n;
 
 /**
@@ -25,7 +25,7 @@ const GAS_PER_TRANSACTION = 500_000n;
 export async function gasOf(reader: Reader, address: string) {
   const coin = await chainRead("gas", () => reader.getBalance({ address: address as Address }));
   const { maxFeePerGas: price } = await chainRead("the price of gas", () => reader.estimateFeesPerGas());
-  return { coin, needs: price * GAS_PER_TRANSACTION * MIN_TRANSACTIONS, price };
+  return { coin, needs: price * GAS_PER_TRANSACTION * MIN_AFFORDABLE_TRANSACTIONS, price };
 }
 
 /**

@@ -238,7 +238,11 @@ const HOLD_EQUALITY: AnswerEquality<HoldOnNode> = {
     one.state === "none" ? one.state : [one.state, one.tx, one.blockNumber, one.amountAtomic].join(" "),
 };
 
-/** Returns the event that put a hold into a state, up to a block; null when there is none. @throws ChainDown */
+/**
+ * Searches the blocks of one node from `since` to `head` for the event that put the hold into `state`. Returns the
+ * event's transaction, block and amount, or null if there is no such event.
+ * @throws ChainDown
+ */
 async function findEvent(
   { reader }: TokenAtNode,
   { hold, since, state }: { hold: Hold; since: number; state: keyof typeof EVENT_OF_STATE },

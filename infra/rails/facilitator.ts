@@ -97,11 +97,12 @@ function createSigner(callRecord: CallRecord, { reader, sender, isSigned }: Sign
       throw error;
     }
   };
-  const readRecorded = <T>(work: () => Promise<T>) => recordingFailures(work, isTransportError);
+  const recordingReadFailures = <T>(work: () => Promise<T>) => recordingFailures(work, isTransportError);
   const codes = new Map<Hex, Promise<Hex | undefined>>();
   return {
     getAddresses: () => [sender.address],
-    readContract: (call) => readRecorded(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
+    readContract: (call) =>
+      recordingReadFailures(() => reader.readContract(call as Parameters<typeof reader.readContract>[0])),
     verifyTypedData: isSigned,
     async writeContract(call) {
       try {
@@ -123,7 +124,7 @@ function createSigner(callRecord: CallRecord, { reader, sender, isSigned }: Sign
       ),
     // The package requests the code of one payer twice, so the first answer is kept.
     getCode({ address }) {
-      const code = codes.get(address) ?? readRecorded(() => reader.getCode({ address }));
+      const code = codes.get(address) ?? recordingReadFailures(() => reader.getCode({ address }));
       codes.set(address, code);
       return code;
     },

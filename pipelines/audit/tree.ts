@@ -69,7 +69,8 @@ async function rebuild(
   onEntries: OnEntries,
 ): Promise<Buffer> {
   const fetch = createSourceFetch(source);
-  const edge = new Map<number, Tile>();
+  /** The newest partial tile of each level, by level. */
+  const partialTiles = new Map<number, Tile>();
   /** The segment that is being read, packed as the publisher packs it: its entries as lines, in one frame. */
   let segment = new ZstdPacking();
   let tree = TreeState.empty;
@@ -86,8 +87,8 @@ async function rebuild(
     const growth = tree.append(entries.map(leafHash));
     tree = growth.state;
     for (const tile of growth.tiles) {
-      if (tile.width < TILE_WIDTH) edge.set(tile.level, tile);
-      else if (edge.get(tile.level)?.n === tile.n) edge.delete(tile.level);
+      if (tile.width < TILE_WIDTH) partialTiles.set(tile.level, tile);
+      else if (partialTiles.get(tile.level)?.n === tile.n) partialTiles.delete(tile.level);
       if (tile.width === TILE_WIDTH) await runTileCheck(tile);
     }
     if (tree.size % SEGMENT_LEAVES === 0) {
@@ -96,7 +97,7 @@ async function rebuild(
       await segments.runStep(() => compareSegment(source, tree.size / SEGMENT_LEAVES - 1, fullSegment, packing));
     }
   }
-  for (const tile of edge.values()) await runTileCheck(tile);
+  for (const tile of partialTiles.values()) await runTileCheck(tile);
   return tree.root();
 }
 

@@ -85,8 +85,8 @@ export class LeafWalk {
    * @throws Unproven, and errors of copying keys documents
    */
   addBundle({ n, entries, hashes }: ProvenBundle): Promise<void> {
-    const alreadyRead = this.tree.size - n * TILE_WIDTH;
-    return this.addLeaves(entries.slice(alreadyRead), hashes.slice(alreadyRead));
+    const leavesReadBefore = this.tree.size - n * TILE_WIDTH;
+    return this.addLeaves(entries.slice(leavesReadBefore), hashes.slice(leavesReadBefore));
   }
 
   /**

@@ -86,7 +86,7 @@ export const createPageSource =
     return { url: `${baseUrl}/p/${token}`, facts: factsOf(plantedPage(secret, token, now)!) };
   };
 
-/** How many blocks before the last final block a question may ask about, since nodes drop older blocks. */
+/** How far before the last final block the block of a question may lie, in blocks: nodes drop older blocks. */
 const MAX_BLOCK_DEPTH = 10_000;
 
 /**

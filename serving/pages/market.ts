@@ -34,7 +34,7 @@ export interface MarketPage {
   entries: readonly ListedEntry[];
   /** Number of all endpoints that match. */
   total: number;
-  /** Number of pages that they fill, at least 1. */
+  /** Number of pages that all matching endpoints fill, at least 1. */
   pageCount: number;
 }
 

@@ -91,13 +91,14 @@ export async function readLeavesBehind(
 ): Promise<LeavesBehind | string> {
   const { index, size } = place;
   const firstBundle = Math.floor(index / TILE_WIDTH);
-  const bundles = Math.floor((size - 1) / TILE_WIDTH) - firstBundle + 1;
-  if (bundles > MAX_BUNDLES) return `${size - index - 1} leaves follow it, more than a page reads; a mirror reads them`;
+  const bundleCount = Math.floor((size - 1) / TILE_WIDTH) - firstBundle + 1;
+  if (bundleCount > MAX_BUNDLES)
+    return `${size - index - 1} leaves follow it, more than a page reads; a mirror reads them`;
   const hashes: Uint8Array[] = [];
   let newer: number | null = null;
   let corrections = 0;
-  for (let n = firstBundle; n < firstBundle + bundles; n++) {
-    progress(n - firstBundle, bundles, "entry bundles");
+  for (let n = firstBundle; n < firstBundle + bundleCount; n++) {
+    progress(n - firstBundle, bundleCount, "entry bundles");
     const leaves = await readLeaves(get, n, size);
     if (!leaves) return `the leaves behind it (${entriesPath(n)} and on) were not given`;
     for (const [i, leaf] of leaves.entries()) {
@@ -116,5 +117,5 @@ export async function readLeavesBehind(
     throw new BadObject(`${hashes.length} leaves came, and ${size - index} are behind`);
   const root = base64(await rootOf(place, leftSiblings(place), hashes));
   if (root !== place.root) throw new BadObject("the leaves behind the card lead to another root than the checkpoint's");
-  return { leafCount: size - index - 1, bundleCount: bundles, newerLeaf: newer, correctionCount: corrections };
+  return { leafCount: size - index - 1, bundleCount, newerLeaf: newer, correctionCount: corrections };
 }

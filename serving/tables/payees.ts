@@ -15,7 +15,7 @@ const ROWS_PER_TURN = 2_000;
 /** The facts about one address, with all its origins. */
 type Figures = Omit<Payee, "address">;
 
-/** The part of a view that this table is made from. */
+/** The part of a view (an immutable state of all served tables) that this table is made from. */
 interface PayeeSource {
   volatile: { rows: { values(): Iterable<VolatileRow> } };
   entry(cap: string): Entry | undefined;

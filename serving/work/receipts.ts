@@ -16,7 +16,7 @@ const PRODUCER = "serving";
 /** Time within which answers promise a receipt in the Merkle tree, ms: twice the 60 s of docs/design/publication.md. */
 const PROVEN_WITHIN_MS = 120_000;
 /** Largest body that an answer includes as base64, bytes. A larger one is only stored. */
-const INLINE_BYTES = 2 ** 20;
+const MAX_INLINE_BYTES = 2 ** 20;
 
 export interface ReceiptsDeps {
   log: Pick<Log, "append" | "partitions">;
@@ -46,7 +46,7 @@ export class Receipts {
     if (body.length === 0) return { base64: "", href: null, kept_until: null };
     const { id, until } = await this.deps.bodies.keep(body, buyer);
     return {
-      base64: body.length <= INLINE_BYTES ? Buffer.from(body).toString("base64") : null,
+      base64: body.length <= MAX_INLINE_BYTES ? Buffer.from(body).toString("base64") : null,
       href: `${this.deps.baseUrl}/v1/web/evidence/bodies/${id}`,
       kept_until: until,
     };
