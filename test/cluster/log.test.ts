@@ -173,7 +173,7 @@ async function recreate(topic: string): Promise<void> {
   }));
   const made = () => admin((client) => client.createTopics({ topics: [{ topic, numPartitions: 1, configEntries }] }));
   // A topic that is being deleted is there for a moment.
-  await expect.poll(() => made().catch(() => false), { timeout: 10_000 }).toBe(true);
+  await expect.poll(() => made().catch(() => false)).toBe(true);
 }
 
 describe("a log in Kafka", () => {
@@ -211,7 +211,7 @@ describe("a log in Kafka", () => {
     );
     // What a broker was told reaches what it says a moment later.
     await expect
-      .poll(() => open(prefix).then((log) => log.close(), String), { timeout: 10_000 })
+      .poll(() => open(prefix).then((log) => log.close(), String))
       .toContain(`${prefix}.orders has ${setting}=${value}`);
   });
 
