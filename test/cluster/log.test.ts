@@ -219,9 +219,10 @@ describe("a log in Kafka", () => {
     const before = await open("again", CREATE);
     await before.append([record("asks", 0)]);
     await before.close();
-    const names = await admin((client) => client.listTopics());
-    await admin((client) => client.deleteTopics({ topics: names.filter((name) => name.startsWith("again.")) }));
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const ofIt = async () => (await admin((client) => client.listTopics())).filter((name) => name.startsWith("again."));
+    const topics = await ofIt();
+    await admin((client) => client.deleteTopics({ topics }));
+    await expect.poll(ofIt).toEqual([]);
     const after = await open("again", CREATE);
     expect(after.id).not.toBe(before.id);
     expect(await after.bounds("asks", 0)).toEqual({ start: 0, end: 0 });
