@@ -25,11 +25,11 @@ afterAll(async () => {
   const ended = once(child, "exit");
   process.kill(-child.pid!, "SIGINT");
   await ended;
-}, 60_000);
+});
 
 /** Waits, with a bound that only a hang reaches. */
 async function until<T>(what: string, look: () => Promise<T | null | undefined> | T | null | undefined): Promise<T> {
-  for (let n = 0; n < 1_500; n++) {
+  for (let n = 0; n < 6_000; n++) {
     const found = await look();
     if (found) return found;
     if (child.exitCode !== null) break;
@@ -77,7 +77,7 @@ test("a seller is observed, graded and answered for, and Ctrl-C leaves nothing",
   expect(code, said).toBe(0);
   expect(existsSync(dir)).toBe(false);
   expect(processesOf(dir)).toEqual([]);
-}, 600_000);
+});
 
 test("what is missing on the machine is named, with how to get it", async () => {
   const main = join(ROOT, "fixtures/cluster/main.ts");
@@ -90,4 +90,4 @@ test("what is missing on the machine is named, with how to get it", async () => 
   expect(code).toBe(2);
   for (const line of ["missing: go (Go 1.26", "missing: java (Java 17", "missing: maven (apt-get install maven)"])
     expect(words).toContain(line);
-}, 60_000);
+});

@@ -76,7 +76,7 @@ async function through(
 
 // These and the following at the same moment: what takes the time are pauses between tries.
 describe.concurrent("a store that does so with every third request, the whole way", () => {
-  test.each(S3_FAULTS)("%s", { timeout: 300_000 }, async (fault) => {
+  test.each(S3_FAULTS)("%s", async (fault) => {
     let faults = 0;
     await through(SHORT, ({ proxy }) => {
       proxy.choose = () => (proxy.seen.length % 3 === 0 && ++faults ? fault : null);
@@ -85,7 +85,7 @@ describe.concurrent("a store that does so with every third request, the whole wa
   });
 });
 
-test.concurrent("a store whose lists do not know what was put a minute ago", { timeout: 300_000 }, async () => {
+test.concurrent("a store whose lists do not know what was put a minute ago", async () => {
   await through(FLOW, ({ proxy }) => {
     proxy.lateMs = 60_000;
   });
@@ -106,11 +106,11 @@ describe.concurrent("a broker behind a network that is", () => {
       tcp.weather = "clear";
     },
   });
-  test.each(["answers lost", "slow", "refused"] as const)("%s", { timeout: 300_000 }, async (weather) => {
+  test.each(["answers lost", "slow", "refused"] as const)("%s", async (weather) => {
     await through((tcp) => [in_(tcp, weather), ...FLOW.slice(0, 4), in_(tcp, weather), ...FLOW.slice(4)]);
   });
 
-  test("cut in the middle of batches", { timeout: 300_000 }, async () => {
+  test("cut in the middle of batches", async () => {
     const cutting = (tcp: TcpProxy): Step => ({
       do: "meanwhile",
       work: async (append) => {
@@ -221,9 +221,7 @@ class Child {
 }
 
 describe("two processes that own the same partitions", () => {
-  test("one is stopped, comes back as a zombie, and is killed; the other is killed and comes again", {
-    timeout: 600_000,
-  }, async () => {
+  test("one is stopped, comes back as a zombie, and is killed; the other is killed and comes again", async () => {
     const name = `faults-${serial}`;
     const places = {
       privateStore: await engines.s3.place("private", name),
@@ -277,9 +275,7 @@ describe("three brokers", () => {
   });
   afterAll(() => three.stop());
 
-  test("two of them killed and started again, one after the other, while others append, ingest, grade and publish", {
-    timeout: 600_000,
-  }, async () => {
+  test("two of them killed and started again, one after the other, while others append, ingest, grade and publish", async () => {
     const bed = await engineTestbed(three, "three");
     const killing = (node: number, back: boolean): Step => ({
       do: "meanwhile",

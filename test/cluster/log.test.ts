@@ -173,7 +173,7 @@ async function recreate(topic: string): Promise<void> {
   }));
   const made = () => admin((client) => client.createTopics({ topics: [{ topic, numPartitions: 1, configEntries }] }));
   // A topic that is being deleted is there for a moment.
-  await expect.poll(() => made().catch(() => false), { timeout: 10_000 }).toBe(true);
+  await expect.poll(() => made().catch(() => false)).toBe(true);
 }
 
 describe("a log in Kafka", () => {
@@ -211,7 +211,7 @@ describe("a log in Kafka", () => {
     );
     // What a broker was told reaches what it says a moment later.
     await expect
-      .poll(() => open(prefix).then((log) => log.close(), String), { timeout: 10_000 })
+      .poll(() => open(prefix).then((log) => log.close(), String))
       .toContain(`${prefix}.orders has ${setting}=${value}`);
   });
 
@@ -219,9 +219,10 @@ describe("a log in Kafka", () => {
     const before = await open("again", CREATE);
     await before.append([record("asks", 0)]);
     await before.close();
-    const names = await admin((client) => client.listTopics());
-    await admin((client) => client.deleteTopics({ topics: names.filter((name) => name.startsWith("again.")) }));
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    const ofIt = async () => (await admin((client) => client.listTopics())).filter((name) => name.startsWith("again."));
+    const topics = await ofIt();
+    await admin((client) => client.deleteTopics({ topics }));
+    await expect.poll(ofIt).toEqual([]);
     const after = await open("again", CREATE);
     expect(after.id).not.toBe(before.id);
     expect(await after.bounds("asks", 0)).toEqual({ start: 0, end: 0 });

@@ -60,7 +60,7 @@ beforeAll(async () => {
     const paidCalls = /\((\d+) paid calls/.exec(why)?.[1] ?? "no";
     process.stdout.write(`${seller}: ${band}, ${samples} samples, ${paidCalls} paid calls\n`);
   }
-}, 1_200_000);
+});
 
 afterAll(async () => {
   await kafka.stop();
@@ -86,5 +86,5 @@ describe("the market over Kafka and S3", () => {
     expect(notOk(report)).toEqual([]);
     expect([report.proven, report.tree_size]).toEqual([true, result.tree_size]);
     await store.close();
-  }, 300_000);
+  });
 });

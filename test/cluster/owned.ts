@@ -144,7 +144,7 @@ export class Owned {
 
   /** Waits, saying `again` every few seconds to whoever has come since; the bound is only reached by a hang. */
   async #until(what: string, holds: () => boolean, again: () => void = () => undefined): Promise<void> {
-    for (let n = 0; n < 4_800; n++) {
+    for (let n = 0; n < 24_000; n++) {
       if (holds()) return;
       if (n % 40 === 0) again();
       await new Promise((resolve) => setTimeout(resolve, 50));

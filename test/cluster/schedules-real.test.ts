@@ -17,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => engines.stop());
 
 describe.concurrent("random schedules over a real broker and a real S3 server", () => {
-  test.each(SEEDS)("seed %i", { timeout: 600_000 }, async (seed) => {
+  test.each(SEEDS)("seed %i", async (seed) => {
     const bed = await engineTestbed(engines, `seed-${seed}`);
     try {
       const story = await ScheduleWorld.run(bed, seed, scheduleOf(seed, STEPS));

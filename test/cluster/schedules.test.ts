@@ -42,7 +42,7 @@ async function embedded(): Promise<Testbed & { close(): Promise<void> }> {
 }
 
 describe.concurrent("random schedules over the parts of one machine", () => {
-  test.each(SEEDS)("seed %i", { timeout: 600_000 }, async (seed) => {
+  test.each(SEEDS)("seed %i", async (seed) => {
     const bed = await embedded();
     try {
       const story = await ScheduleWorld.run(bed, seed, scheduleOf(seed, STEPS));

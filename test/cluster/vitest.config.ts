@@ -13,8 +13,8 @@ export default defineConfig({
     include: ["test/cluster/**/*.test.ts"],
     globalSetup: "test/helpers/programs.ts",
     sequence: { sequencer: longestFirst(LONGEST) },
-    testTimeout: 120_000,
-    hookTimeout: 300_000,
+    // These end what hangs, and nothing else: a machine may be many times as slow as usual.
+    ...{ testTimeout: 1_800_000, hookTimeout: 3_600_000, expect: { poll: { timeout: 120_000 } } },
     pool: "forks",
     // Every file has brokers and stores of its own, and most of its time goes by in waits for what was killed or cut.
     maxWorkers: 3,

@@ -57,7 +57,7 @@ export async function recordsOf(log: Log, topic: string, partition: number): Pro
   const { start, end } = await log.bounds(topic, partition);
   const all: LogRecord[] = [];
   for (let from = start; from < end; ) {
-    const read = await log.read(topic, partition, from, { maxRecords: 10_000, waitMs: 10_000 });
+    const read = await log.read(topic, partition, from, { maxRecords: 10_000, waitMs: 120_000 });
     if (read.length === 0) throw new Error(`${topic}/${partition}: nothing at ${from}, the end is ${end}`);
     all.push(...read);
     from = read.at(-1)!.offset + 1;

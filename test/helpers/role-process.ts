@@ -51,7 +51,7 @@ export interface Process {
   close(): Promise<void>;
 }
 
-const OPEN_TRIES = 60;
+const OPEN_TRIES = 400;
 const OPEN_PAUSE_MS = 300;
 
 /** What is opened in bad weather is opened again: some brokers take their time to notice that one of them died. */

@@ -43,7 +43,7 @@ let report: SpanReport;
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "observe-"));
-  world = await startWorld({ dir, leaseSeconds: 300 });
+  world = await startWorld({ dir, leaseSeconds: 3_600 });
   const { catalogue, newcomers } = world.info;
   real = await openEmbeddedLog(join(dir, "log"), { topics: TOPICS, partitions: 1 });
   log = new Tee(real);

@@ -23,7 +23,7 @@ const log = new FakeLog();
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "protocols-"));
-  world = await startWorld({ dir, leaseSeconds: 300 });
+  world = await startWorld({ dir, leaseSeconds: 3_600 });
   const { catalogue, newcomers, sellers } = world.info;
   egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const memory = new LogMemory(log);

@@ -188,7 +188,7 @@ export async function listed(caps = CAPS, handler = (world: SharedWorld) => hone
 export const planned = (plan: DayPlan) =>
   plan.lines.flatMap(({ calls }) => calls.filter(({ kind }) => kind === "paid")).length;
 export const until = async (met: () => boolean) => {
-  for (let n = 0; n < 100_000 && !met(); n++) await new Promise((resolve) => setTimeout(resolve, 1));
+  for (let n = 0; n < 500_000 && !met(); n++) await new Promise((resolve) => setTimeout(resolve, 1));
   expect(met()).toBe(true);
 };
 

@@ -176,7 +176,7 @@ describe("one row a payment", () => {
   });
 
   // Draws orders and batches.
-  test("records of one payment give the same row in every order and every batching", { timeout: 120_000 }, async () => {
+  test("records of one payment give the same row in every order and every batching", async () => {
     let n = 0;
     const parts = both(
       watched(),

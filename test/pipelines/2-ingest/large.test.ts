@@ -121,7 +121,8 @@ test("segments are parsed while those before them are written, and are not loade
         if (load === 2) throw new Error("written without those before");
         const done = await work(tx);
         if (load !== 1) return done;
-        await Promise.race([isSecondParsed, setTimeout(20_000)]);
+        // Where it is never parsed, the end of this wait is what says so.
+        await Promise.race([isSecondParsed, setTimeout(300_000)]);
         throw new Error("no room");
       }, parse);
     };

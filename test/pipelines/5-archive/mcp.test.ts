@@ -14,9 +14,7 @@ beforeAll(async () => {
 afterAll(() => world.close());
 
 // Archives a day and audits it.
-test("probes and grades of an MCP tool have files of their own, and the auditor finds them whole", {
-  timeout: 120_000,
-}, async () => {
+test("probes and grades of an MCP tool have files of their own, and the auditor finds them whole", async () => {
   const probes = ["01:00", "07:00"].map((time) =>
     toolProbe("t", `${D1}T${time}:00.000Z`, { tool: "zwei\n\u2028\u0001" }),
   );

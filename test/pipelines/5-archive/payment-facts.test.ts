@@ -87,7 +87,7 @@ const rowOf = async (world: ArchiveWorld) => {
 };
 
 // Makes the record twice.
-test("cards and evidence are the same byte for byte with it and without", { timeout: 120_000 }, async () => {
+test("cards and evidence are the same byte for byte with it and without", async () => {
   const told = async (beside: boolean, ...records: NewRecord[]) => {
     const world = await openedWith(callsOf(beside), ...records);
     await world.grade(GRADED);

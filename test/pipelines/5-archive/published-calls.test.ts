@@ -99,7 +99,7 @@ test("a hundred passes of a colluding buyer change no figure", async () => {
   const cards = await cardsOf(await graded(...passes()));
   expect(figuresOf(cards)).toEqual(figuresOf(base));
   expect(cards[0]!.flags).not.toContain("buyers_report_worse");
-}, 30_000);
+});
 
 test("a failure is a flag at first, and nothing once none of ours failed so", async () => {
   const failed = failures();
@@ -109,13 +109,13 @@ test("a failure is a flag at first, and nothing once none of ours failed so", as
   const cleared = await cardsOf(await graded(...failed, ...verdicts(failed, "not_reproduced")));
   expect(figuresOf(cleared)).toEqual(figuresOf(base));
   expect(cleared[0]!.flags).not.toContain("buyers_report_worse");
-}, 30_000);
+});
 
 test("an answer that refuses the request never counts, whatever is said of it later", async () => {
   const refused = [published("a", block(20, 60_000), 700, { ...FAILED, status: 400 })];
   const cards = await cardsOf(await graded(...refused, ...verdicts(refused, "reproduced")));
   expect(figuresOf(cards)).toEqual(figuresOf(base));
-}, 30_000);
+});
 
 test("what one of ours reproduced lowers the figures, and passes beside it raise them nowhere", async () => {
   const failed = failures();
@@ -134,7 +134,7 @@ test("what one of ours reproduced lowers the figures, and passes beside it raise
   const { cards: verdict } = await lowered.recompute("all", new DirectorySource(lowered.publicDir));
   expect(verdict.length).toBeGreaterThan(0);
   expect(verdict.filter(({ verdict: says }) => says !== "ok")).toEqual([]);
-}, 30_000);
+});
 
 test("evidence has a row of each, with its verdict a later fact, its payer opaque, and never the order", async () => {
   const [failed] = failures();
@@ -152,7 +152,7 @@ test("evidence has a row of each, with its verdict a later fact, its payer opaqu
   expect(JSON.stringify(lines)).not.toContain("ord_");
   const { cards } = await world.recompute();
   expect(cards.filter(({ verdict }) => verdict !== "ok")).toEqual([]);
-}, 30_000);
+});
 
 /** Blind calls of ours, a block each; `come` says what came of each. */
 const blindCalls = (from: number, come: readonly object[]): NewRecord[] =>
@@ -227,7 +227,7 @@ test("a published failure starts re-tests, and its verdict ends them", async () 
   expect(await retest()).toEqual({ failing: true, passes: 0, unconfirmed: true });
   await world.ingest.append(followup("a", failed!.eventId, block(39), { kind: "not_reproduced" }));
   expect(await retest()).toEqual({ failing: false, passes: 0 });
-}, 30_000);
+});
 
 test("the same records make the same rows in whatever order they came", async () => {
   const failed = failures();
@@ -237,4 +237,4 @@ test("the same records make the same rows in whatever order they came", async ()
   const rows = await rowsOf(one);
   expect(rows).toHaveLength(11);
   expect(await rowsOf(two)).toEqual(rows);
-}, 30_000);
+});

@@ -138,9 +138,7 @@ class World {
 }
 
 // Draws histories.
-test("in any history of watchers, cards, receivers and processes every card comes in order, and none after a stop", {
-  timeout: 120_000,
-}, async () => {
+test("in any history of watchers, cards, receivers and processes every card comes in order, and none after a stop", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), async (history) => {
       const bed = await WatcherTestbed.open();

@@ -154,7 +154,7 @@ describe("order and number", () => {
   });
 
   // Delivers thousands of notices.
-  test("more notices than are held in memory all come, each once", { timeout: 120_000 }, async () => {
+  test("more notices than are held in memory all come, each once", async () => {
     await watch(serving, receiver.url, [SUM.url]);
     receiver.answer = 503;
     const notifier = bed.notifier({ perDomainMinute: 100_000 });
@@ -274,7 +274,7 @@ describe("nobody waits for another", () => {
     for (const band of ["B", "C", "D"] as const) await bed.card(SUM, { band });
     const notifier = bed.notifier();
     await notifier.runOnce();
-    await expect.poll(() => receiver.notices.length, { timeout: 10_000 }).toBe(3);
+    await expect.poll(() => receiver.notices.length).toBe(3);
     expect(slow.notices).toHaveLength(1);
     await notifier.stop();
   });
@@ -368,7 +368,7 @@ describe("restart, and another process", () => {
     receiver.answer = () => {};
     const first = bed.notifier();
     await first.runOnce();
-    await expect.poll(() => receiver.notices.length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => receiver.notices.length).toBe(1);
     await first.stop();
     receiver.answer = 200;
     await deliver(bed.notifier());
@@ -417,7 +417,7 @@ describe("restart, and another process", () => {
     receiver.answer = (response) => void held.push(response);
     const notifier = bed.notifier();
     await notifier.runOnce();
-    await expect.poll(() => held.length, { timeout: 10_000 }).toBe(2);
+    await expect.poll(() => held.length).toBe(2);
     const served = receiver.notices.map(({ body }) => body.watcher_id);
     const waits = three.find(({ watcher_id }) => !served.includes(watcher_id))!;
     await postJson(serving, "/v1/watchers/stop", undefined, waits.token);

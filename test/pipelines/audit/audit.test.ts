@@ -189,9 +189,7 @@ test("mix and match: the checkpoint of another history over these objects is not
 });
 
 // Audits once a bit.
-test("no bit of a checkpoint can be flipped, the unneeded ones of its base64 neither", {
-  timeout: 120_000,
-}, async () => {
+test("no bit of a checkpoint can be flipped, the unneeded ones of its base64 neither", async () => {
   const note = await readFile(join(world.publicDir, "checkpoint"));
   for (let bit = 0; bit < note.length * 8; bit++) {
     const flipped = Buffer.from(note);

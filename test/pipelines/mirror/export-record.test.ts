@@ -35,7 +35,7 @@ beforeAll(async () => {
     const from = what === "index" ? world.publicDir : dir;
     await exportCommand(from, join(dir, `${what}.parquet`), { what, json: true, ...KEYS });
   }
-}, 60_000);
+});
 afterAll(() => world.close());
 
 async function asked<T>(statement: string): Promise<T[]> {

@@ -57,7 +57,7 @@ beforeAll(async () => {
   await world.publisher.buildIndex();
   dir = join(world.ingest.dir, "copy");
   size = (await run()).tree_size;
-}, 240_000);
+});
 afterAll(() => world.close());
 
 async function run(more: Partial<MirrorOptions> = {}, source: Source = new DirectorySource(world.publicDir)) {

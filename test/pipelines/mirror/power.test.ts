@@ -51,7 +51,7 @@ beforeAll(async () => {
   before = own.fs;
   await publishMore(record, "b", 6);
   size = record.committer.fold.size;
-}, 60_000);
+});
 afterAll(() => record.close());
 
 /** Every step of a run that goes from `first` to `size`. */
@@ -81,7 +81,6 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         expect(await proven(last, true)).toBe(size);
       }
     },
-    120_000,
   );
 
   it.each(["ENOSPC", "EIO"])(
@@ -110,7 +109,6 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
         if (failed !== "unlink") expect(await own.fs.readdir("/mirror/public/.~store/tmp")).toEqual([]);
       }
     },
-    120_000,
   );
 
   it("needs its syncs: a disk that lies about those of one kind is found out by a power cut", async () => {
@@ -157,5 +155,5 @@ describe(`a mirror on a disk that fails it (seed ${SEED})`, () => {
       await run(after);
       expect(await proven(after, true)).toBe(size);
     }
-  }, 60_000);
+  });
 });

@@ -91,7 +91,7 @@ test("two processes that each see one side tell each other, and both end with th
   for (const { found } of processes) {
     const at = /^\/health and \/metrics at (http:\S+)$/m.exec(await found)![1]!;
     const metrics = async () => (await fetch(`${at}/metrics`)).text();
-    await expect.poll(metrics, { timeout: 60_000 }).toMatch(/^touchstone_monitor_faults_total\{code="fork"\} [3-9]/m);
+    await expect.poll(metrics).toMatch(/^touchstone_monitor_faults_total\{code="fork"\} (?:[3-9]|\d\d)/m);
     expect(await metrics()).toMatch(/^touchstone_monitor_checkpoints\{verdict="forked"\} 1$/m);
     const health = await fetch(`${at}/health`);
     expect([health.status, await health.json()]).toEqual([
@@ -102,7 +102,7 @@ test("two processes that each see one side tell each other, and both end with th
   for (const { child } of processes) child.kill("SIGTERM");
   for (const { end } of processes) expect(await end).toBe(EXIT.fork);
   for (const side of sides) await side.close();
-}, 300_000);
+});
 
 test.each(FILES)("verify proves the recorded %s, and no change of it", (name) => {
   const file = recorded(name);

@@ -68,39 +68,35 @@ const STEPS = [
   "told",
 ];
 
-test.each(STEPS)(
-  "killed at the step %s",
-  async (step) => {
-    const at = join(dir, step);
-    posted.length = 0;
-    expect((await round(at, "none", 0, [before])).killed).toBe(false);
-    const sources = [sourceDir(first), sourceDir(second)];
-    const killed = await round(at, step, step === "told" ? 2 : 1, sources);
-    expect(killed.killed).toBe(true);
-    const bed = await MonitorBed.open(undefined, at);
-    const seen = bed.state.readPage(0, 100).length;
-    await bed.close(true);
-    const after = await round(at, "none", 0, sources);
-    expect([after.killed, JSON.parse(after.lines.at(-1)!)]).toEqual([false, { head: 14, faults: ["fork"] }]);
-    const told = [...killed.lines, ...after.lines].map((line) => JSON.parse(line) as { type?: string; leaf?: number });
-    const leaves = (all: { leaf?: number }[]) => [
-      ...new Set(all.flatMap(({ leaf }) => (leaf === undefined ? [] : [leaf]))),
-    ];
-    expect(leaves(told)).toEqual([12, 13]);
-    expect(leaves(posted.map((body) => JSON.parse(body)))).toEqual([12, 13]);
-    expect(told.some(({ type }) => type === "monitor.equivocation")).toBe(true);
-    expect(posted.some((body) => body.includes("monitor.equivocation"))).toBe(true);
-    const last = await MonitorBed.open(undefined, at);
-    expect([last.state.readPage(0, 100).length, last.state.countWaitingNotices()]).toEqual([3, 0]);
-    expect(seen).toBeLessThanOrEqual(3);
-    if (step !== "seen") expect(seen).toBeGreaterThan(1);
-    const files = await last.files.list("");
-    expect(files.length).toBe(1);
-    const bytes = (await last.files.get(files[0]!.key))!.bytes;
-    expect(
-      proveEquivocation(readEquivocation(JSON.parse(Buffer.from(bytes).toString())), [first.trust.log]),
-    ).toBeTruthy();
-    await last.close(true);
-  },
-  120_000,
-);
+test.each(STEPS)("killed at the step %s", async (step) => {
+  const at = join(dir, step);
+  posted.length = 0;
+  expect((await round(at, "none", 0, [before])).killed).toBe(false);
+  const sources = [sourceDir(first), sourceDir(second)];
+  const killed = await round(at, step, step === "told" ? 2 : 1, sources);
+  expect(killed.killed).toBe(true);
+  const bed = await MonitorBed.open(undefined, at);
+  const seen = bed.state.readPage(0, 100).length;
+  await bed.close(true);
+  const after = await round(at, "none", 0, sources);
+  expect([after.killed, JSON.parse(after.lines.at(-1)!)]).toEqual([false, { head: 14, faults: ["fork"] }]);
+  const told = [...killed.lines, ...after.lines].map((line) => JSON.parse(line) as { type?: string; leaf?: number });
+  const leaves = (all: { leaf?: number }[]) => [
+    ...new Set(all.flatMap(({ leaf }) => (leaf === undefined ? [] : [leaf]))),
+  ];
+  expect(leaves(told)).toEqual([12, 13]);
+  expect(leaves(posted.map((body) => JSON.parse(body)))).toEqual([12, 13]);
+  expect(told.some(({ type }) => type === "monitor.equivocation")).toBe(true);
+  expect(posted.some((body) => body.includes("monitor.equivocation"))).toBe(true);
+  const last = await MonitorBed.open(undefined, at);
+  expect([last.state.readPage(0, 100).length, last.state.countWaitingNotices()]).toEqual([3, 0]);
+  expect(seen).toBeLessThanOrEqual(3);
+  if (step !== "seen") expect(seen).toBeGreaterThan(1);
+  const files = await last.files.list("");
+  expect(files.length).toBe(1);
+  const bytes = (await last.files.get(files[0]!.key))!.bytes;
+  expect(
+    proveEquivocation(readEquivocation(JSON.parse(Buffer.from(bytes).toString())), [first.trust.log]),
+  ).toBeTruthy();
+  await last.close(true);
+});

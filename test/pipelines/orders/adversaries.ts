@@ -168,13 +168,25 @@ const NODES: Record<Extract<Move, { do: "node" }>["is"], FakeNode> = {
   well: { lagS: 0, down: false, lies: false },
 };
 
+/** How long an honest buyer waits before the battle goes on, ms: a call that meets a fault may wait for what comes later. */
+const PATIENCE_MS = 50;
+/** Where all was well when it came it waits for its answer, which is there in some ms of an idle machine. */
+const HANGS_MS = 30_000;
+
 /** An honest buyer waits for its answer, in the middle of everything that goes on. */
 async function buys({ world, nodes, honest }: Fought, replica: FakeReplica): Promise<void> {
   const n = honest.length % HONEST;
-  const isWell = nodes.get(replica.node)!.every(({ down, lies, lagS }) => !down && !lies && !lagS);
+  const areNodesWell = nodes.get(replica.node)!.every(({ down, lies, lagS }) => !down && !lies && !lagS);
+  const isWell = areNodesWell && !replica.stands && world.tillFault === null;
   const order = world.post(replica, world.pay(honestOf(n), "honest", PRICE), fairOf(n));
-  honest.push({ order, isWell: isWell && !replica.stands && world.tillFault === null });
-  await Promise.race([order, new Promise((resolve) => setTimeout(resolve, 50))]);
+  honest.push({ order, isWell });
+  // A real chain takes longer, and what comes meanwhile is to meet the call.
+  const patienceMs = isWell && world.chain instanceof FakeChain ? HANGS_MS : PATIENCE_MS;
+  let timer: NodeJS.Timeout | undefined;
+  const patience = new Promise((resolve) => {
+    timer = setTimeout(resolve, patienceMs);
+  });
+  await Promise.race([order, patience]).finally(() => clearTimeout(timer));
 }
 
 function burst({ world, payments }: Fought, one: Extract<Move, { do: "burst" }>): void {

@@ -250,9 +250,16 @@ test("calls at once: far more than may be lost in a day is sold at one moment", 
   const wallets = Array.from({ length: 100 }, (_, n) => `0xhonest${n}`);
   for (const wallet of wallets) world.chain.mint(wallet, TOTAL);
   let most = 0n;
+  let asked = 0;
+  let answer = (): void => undefined;
+  const areAllAsked = new Promise<void>((resolve) => {
+    answer = resolve;
+  });
   const sell = world.sell.bind(world);
   world.sell = async (request) => {
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    // No seller answers before all are asked.
+    if (++asked === wallets.length) answer();
+    await areAllAsked;
     const out = tableOf(world).sum(SUM.openInAll);
     if (out > most) most = out;
     return sell(request);

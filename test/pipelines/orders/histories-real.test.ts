@@ -28,7 +28,7 @@ beforeAll(async () => {
 afterAll(() => node?.close());
 
 /** What is kept in the middle of a transaction is drawn by the machine's own pace, so it takes some rounds. */
-test("a chain whose states were kept amid payments agrees with itself", { timeout: 60_000 }, async () => {
+test("a chain whose states were kept amid payments agrees with itself", async () => {
   let wentBack = 0;
   for (let round = 0; round < 30; round++) {
     const chain = await node.fresh(12);

@@ -13,7 +13,7 @@ import { history, holds, lived } from "./histories.ts";
 const THIEF = sellerOfKind("thief");
 
 // Draws histories.
-test("no history of faults, thieves and dead processes breaks an invariant", { timeout: 120_000 }, async () => {
+test("no history of faults, thieves and dead processes breaks an invariant", async () => {
   await fc.assert(
     fc.asyncProperty(history, async (drawn) => void (await holds(await lived(drawn)))),
     { numRuns: 200 },

@@ -301,7 +301,7 @@ async function keepsAnswers(world: AnyWorld, orders: readonly Order[]): Promise<
   const kept = (): string[] => [...world.store.objects.keys()].sort();
   // A process that woke at the very end writes its answer a moment later: that goes with a later turn. (A poll of vitest
   // would keep every world until the end of the test.)
-  for (const until = performance.now() + 5_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
+  for (const until = performance.now() + 60_000; ; await new Promise((resolve) => setTimeout(resolve, 20))) {
     await sweep.sweepSome();
     if (kept().length === keys.length || performance.now() > until) break;
   }

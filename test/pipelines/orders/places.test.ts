@@ -62,4 +62,4 @@ test("a price is told at once while every place for calls is held by a slow sell
   await expect.poll(() => held.length).toBe(1);
   held[0]!.end("{}");
   expect((await Promise.all(calls)).map(({ evaluation }) => evaluation.status)).toEqual(calls.map(() => 200));
-}, 15_000);
+});

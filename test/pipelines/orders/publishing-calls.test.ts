@@ -65,7 +65,7 @@ async function recordedOrder(answer: Response): Promise<Order> {
     await service.recovering.look();
     return order.recorded;
   };
-  await expect.poll(looked, { timeout: 25_000, interval: 200 }).toBe(true);
+  await expect.poll(looked, { interval: 200 }).toBe(true);
   return order;
 }
 const bytesAt = async (sha256: string) => decompress((await service.publicStore.get(callKey(sha256)))!.bytes);

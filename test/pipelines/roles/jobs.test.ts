@@ -28,7 +28,7 @@ test("a run that is left out since the last one still runs is a line of our log,
   });
   const slow: Job<unknown> = { name: "slow", queue: "x", cronTimes: "* * * * * *", run: () => until };
   const jobs = runJobs({ logger, metrics: createMetrics() }, [slow]);
-  await expect.poll(() => lines, { timeout: 10_000 }).not.toEqual([]);
+  await expect.poll(() => lines).not.toEqual([]);
   end();
   await jobs.stop();
   expect(lines[0]).toMatchObject({ level: 20, job: "slow", msg: expect.stringContaining("still running") });
@@ -58,9 +58,7 @@ test("jobs of one queue never run together, others do; one that fails is counted
     took("c", "y"),
   ]);
   const counted = async (): Promise<string> => metrics.text();
-  await expect
-    .poll(counted, { timeout: 10_000 })
-    .toMatch(/touchstone_jobs_total\{job_name="a",result="failed"\} [2-9]/);
+  await expect.poll(counted).toMatch(/touchstone_jobs_total\{job_name="a",result="failed"\} (?:[2-9]|\d\d)/);
   await jobs.stop();
   expect(await counted()).toMatch(/touchstone_jobs_total\{job_name="b",result="done"\} [1-9]/);
   expect(together.has("a,b")).toBe(false);

@@ -249,9 +249,7 @@ class History {
 }
 
 describe("histories of records, cards, corrections, take-overs, restarts and full disks", () => {
-  test("after every turn readers have what the whole query says, and no count goes back", {
-    timeout: 300_000,
-  }, async () => {
+  test("after every turn readers have what the whole query says, and no count goes back", async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(act, { minLength: 10, maxLength: 40 }), async (acts) => {
         histories++;

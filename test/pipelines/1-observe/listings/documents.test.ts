@@ -436,10 +436,11 @@ describe("whatever the text is", () => {
     const began = performance.now();
     const read = readFile(text);
     expect(read.items.length + read.rejected.length).toBeGreaterThan(0);
-    expect(performance.now() - began).toBeLessThan(10_000);
+    // Without a bound none of them would end at all.
+    expect(performance.now() - began).toBeLessThan(100_000);
   });
 
-  test("a catalogue of 5,900 rows is read in about a second", () => {
+  test("a catalogue of 5,900 rows costs what its tenth costs, ten times", () => {
     const row = (i: number) => ({
       ...{
         resource: `https://s${i % 800}.example/a/${i}`,
@@ -451,16 +452,23 @@ describe("whatever the text is", () => {
       ...{ description: "d".repeat(150), accepts: [entry(), entry({ network: "eip155:8453" })] },
       extensions: { bazaar: { info: { input: { type: "http", method: "POST", body: { q: "x" } } } } },
     });
-    const text = JSON.stringify({ items: Array.from({ length: 5_900 }, (_, i) => row(i)), pagination: {} });
-    const began = process.cpuUsage();
-    const read = readFile(text);
-    const taken = read.items.filter((item) => "claim" in claimOf(item, { name: "test" }, rail));
-    const { user, system } = process.cpuUsage(began);
-    const ms = Math.round((user + system) / 1000);
-    console.info(`5,900 rows read in ${ms} ms of the processor`);
-    expect(taken).toHaveLength(5_900);
-    // Some times what it takes, collector and compiler included: this finds a reader that is no longer linear.
-    expect(ms).toBeLessThan(6_000);
+    /** Processor time of the cheapest of several readings, ms: a collection or a neighbour adds to some of them. */
+    const costOf = (rows: number, times: number): number => {
+      const text = JSON.stringify({ items: Array.from({ length: rows }, (_, i) => row(i)), pagination: {} });
+      const costs = Array.from({ length: times }, () => {
+        const began = process.cpuUsage();
+        const read = readFile(text);
+        const taken = read.items.filter((item) => "claim" in claimOf(item, { name: "test" }, rail));
+        const { user, system } = process.cpuUsage(began);
+        expect(taken).toHaveLength(rows);
+        return (user + system) / 1000;
+      });
+      return Math.min(...costs);
+    };
+    const [tenth, whole] = [costOf(590, 10), costOf(5_900, 2)];
+    console.info(`590 rows read in ${Math.round(tenth)} ms of the processor, 5,900 in ${Math.round(whole)} ms`);
+    // A reader that is no longer linear takes a hundred times as long.
+    expect(whole).toBeLessThan(30 * tenth);
   });
 });
 

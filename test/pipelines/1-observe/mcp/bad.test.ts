@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createEgress } from "../../../../infra/egress/create.ts";
-import type { Egress } from "../../../../infra/egress/egress.ts";
+import type { Egress, EgressRequest } from "../../../../infra/egress/egress.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
 import { ControlCalls } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { probe } from "../../../../pipelines/1-observe/probe/probe.ts";
@@ -75,8 +75,16 @@ beforeAll(async () => {
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`;
-  const handshake = { headersMs: 400, totalMs: 800, bodyBytes: 50_000, windowMs: 300 };
-  egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test", limits: { handshake, paid: handshake } });
+  const bounds = { bodyBytes: 50_000, windowMs: 2_000 };
+  const limits = { handshake: { ...bounds, totalMs: 4_000 }, paid: bounds };
+  const inner = createEgress({ allowLoopback: true, userAgent: "touchstone-test", limits });
+  // Only where nothing comes are its deadlines waited for: there they are short.
+  const isSilent = ({ body }: EgressRequest) => body && says[JSON.parse(Buffer.from(body).toString()).method] === hang;
+  egress = {
+    validate: inner.validate.bind(inner),
+    close: inner.close.bind(inner),
+    fetch: (request) => inner.fetch(isSilent(request) ? { ...request, deadlineMs: 500 } : request),
+  };
 });
 afterEach(() => {
   says = good;
@@ -358,9 +366,9 @@ test("a tool of which nothing is known is asked with what its own list says it t
 
 describe("the paid call", () => {
   const payment = Buffer.from(JSON.stringify({ x402Version: 2, payload: { nonce: "0x1" } })).toString("base64");
-  const paid = (change: Record<string, Say>) => {
+  const paid = (change: Record<string, Say>, totalMs = 30_000) => {
     says = { ...good, ...change };
-    return callTool(egress, { url, tool: request().tool!, profile: "paid", totalMs: 700, payment });
+    return callTool(egress, { url, tool: request().tool!, profile: "paid", totalMs, payment });
   };
 
   test("carries the payment in its call and nowhere else, and asks for no list", async () => {
@@ -421,9 +429,9 @@ describe("the paid call", () => {
       (say: Say): Say =>
       (one, response) =>
         void setTimeout(() => say(one, response), 300);
-    const began = performance.now();
-    const { result } = await paid(Object.fromEntries(Object.entries(good).map(([name, say]) => [name, slow(say)])));
-    expect(performance.now() - began).toBeLessThan(20_000);
+    const slowly = Object.fromEntries(Object.entries(good).map(([name, say]) => [name, slow(say)]));
+    // Each step alone has the time that all of them take together.
+    const { result } = await paid(slowly, 700);
     expect(result.outcome).toBe("timeout");
   });
 });
