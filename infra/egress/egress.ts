@@ -195,5 +195,6 @@ export function limitsFor({ profile, deadlineMs, hops }: EgressRequest, changes:
   const limits = hops === undefined ? profileLimits : { ...profileLimits, hops: Math.min(hops, profileLimits.hops) };
   if (deadlineMs === undefined) return limits;
   const ceiling = profile === "paid" ? PAID_MAX_MS : limits.totalMs;
-  return { ...limits, totalMs: Math.max(0, Math.min(deadlineMs, ceiling)) };
+  // Node's timers of signals take whole milliseconds only; what is left of a time that was measured has a fraction.
+  return { ...limits, totalMs: Math.max(0, Math.floor(Math.min(deadlineMs, ceiling))) };
 }

@@ -581,6 +581,7 @@ describe("deadlines", () => {
     ["paid", 500_000, 120_000],
     ["paid", undefined, 30_000],
     ["paid", -1, 0],
+    ["handshake", 4_997.66, 4_997],
     ["notice", 10_000, 10_000],
     ["notice", 60_000, 15_000],
     ["handshake", 60_000, 20_000],
