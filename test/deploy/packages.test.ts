@@ -21,7 +21,13 @@ const { dependencies, devDependencies, optionalDependencies, engines } = JSON.pa
 };
 
 /** Development packages that no file imports: run by name, types, and sources of a contract. */
-const TOOLS = ["@biomejs/biome", "@modelcontextprotocol/conformance", "@openzeppelin/contracts", "typescript-7", /^@types\//];
+const TOOLS = [
+  "@biomejs/biome",
+  "@modelcontextprotocol/conformance",
+  "@openzeppelin/contracts",
+  "typescript-7",
+  /^@types\//,
+];
 
 const packageOf = (specifier: string): string => specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
 

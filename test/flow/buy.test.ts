@@ -28,12 +28,12 @@ beforeAll(async () => {
   url = await run.serving();
   world = JSON.parse(await readFile(join(dir, "market", "world.json"), "utf8")) as WorldInfo;
   buyer = await officialBuyer(world);
-}, 300_000);
+});
 afterAll(async () => {
   run?.child.kill("SIGTERM");
   await run?.ended;
   await rm(dir, { recursive: true, force: true });
-}, 60_000);
+});
 
 /** What a call through the service comes to, of each seller that is sold. */
 const EXPECTED: Readonly<Record<string, number>> = {
@@ -77,9 +77,7 @@ test("what took money, is dead or lies is not sold, and its check says why", asy
   }
 });
 
-test("each seller that is sold: charged once what passed, and not at all what did not", {
-  timeout: 120_000,
-}, async () => {
+test("each seller that is sold: charged once what passed, and not at all what did not", async () => {
   const { rpcUrl, asset, chainId } = world;
   const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
   for (const [name, status] of Object.entries(EXPECTED)) {
@@ -113,9 +111,7 @@ test("the tool of the MCP server is bought with its arguments as the body, and c
   expect(before - (await rail.balance(buyer.address)).value).toBe(BigInt(check.buy!.total.replace(".", "")));
 });
 
-test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", {
-  timeout: 120_000,
-}, async () => {
+test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", async () => {
   const { rpcUrl, asset, chainId } = world;
   const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
   const account = privateKeyToAccount(buyer.privateKey);
