@@ -10,6 +10,7 @@ import type { CheckAnswer } from "../../serving/schemas/check.ts";
 import type { SearchAnswer } from "../../serving/schemas/search.ts";
 import { officialBuyer } from "../helpers/buying.ts";
 import { runStart, type StartRun } from "../helpers/run-start.ts";
+import { unhurried } from "../helpers/unhurried.ts";
 import { LEAST_RIGHT, QUESTIONS } from "./questions.ts";
 
 /**
@@ -45,7 +46,7 @@ const NOT_SOLD = ["thief", "liar", "dead", "wildcard"];
 
 async function checked(name: string): Promise<CheckAnswer> {
   const seller = world.sellers.find((one) => one.name === name)!;
-  return (await (await fetch(`${url}/v1/check?url=${encodeURIComponent(seller.urls[0]!)}`)).json()) as CheckAnswer;
+  return (await (await unhurried(`${url}/v1/check?url=${encodeURIComponent(seller.urls[0]!)}`)).json()) as CheckAnswer;
 }
 
 /** The way to via on this port, whatever the base address says. */
@@ -55,7 +56,7 @@ const viaOf = (answer: CheckAnswer): string =>
 test("strangers' questions find whom they mean, and nothing that failed stands before what did not", async () => {
   const missed: string[] = [];
   for (const { q, first } of QUESTIONS) {
-    const answer = await fetch(`${url}/v1/search?${new URLSearchParams({ q, limit: "50" })}`);
+    const answer = await unhurried(`${url}/v1/search?${new URLSearchParams({ q, limit: "50" })}`);
     const { capabilities } = (await answer.json()) as SearchAnswer;
     const sellerOf = (at: string | undefined) => world.sellers.find(({ urls }) => urls.includes(at!))?.name;
     const found = sellerOf(capabilities[0]?.url);
