@@ -165,13 +165,14 @@ const FINAL_AFTER_MS = 100_000;
 async function untilPaid(): Promise<void> {
   await vi.waitFor(() => expect(paidFor()).toBeDefined(), { timeout: 1_200_000, interval: 500 });
   const paidAt = performance.now();
-  const samples = async () => {
+  const card = async () => {
     const url = encodeURIComponent(paidFor()!);
     const answer = await fetch(`http://127.0.0.1:${PORT}/v1/check?url=${url}`);
-    return ((await answer.json()) as { sampleCount?: number }).sampleCount;
+    const { sampleCount = 0, tier } = (await answer.json()) as { sampleCount?: number; tier?: string };
+    return { isSampled: sampleCount >= 2, tier };
   };
   // A settlement that was not seen at once is looked for once a minute, on a busy machine more than once.
-  await vi.waitFor(async () => expect(await samples()).toBeGreaterThanOrEqual(2), {
+  await vi.waitFor(async () => expect(await card()).toEqual({ isSampled: true, tier: "DELIVERY_VERIFIED" }), {
     timeout: 1_200_000,
     interval: 1_000,
   });
