@@ -36,6 +36,8 @@ const PACE = 480;
 /** Calls that are begun at the very end of their block are missed at such a pace, whoever attacks. */
 const MOST_MISSED = 0.1;
 const P99_MS = 250;
+/** On a machine that is slower without any attack, too, the bound is so many times what it takes then. */
+const P99_RATIO = 2.5;
 /** A latency may hold so much more of what is not the seller's than without attack; they are kept in whole milliseconds. */
 const SLOWER = 0.1;
 const KEPT_MS = 1;
@@ -102,7 +104,7 @@ interface Phase {
 const dataDir = mkdtempSync(join(tmpdir(), "touchstone-abuse-"));
 const port = await freePort();
 /** Longest wait until the calls of the seller are sold that the honest buyer buys. */
-const MAX_UNSOLD_S = 90;
+const MAX_UNSOLD_S = 300;
 const hours = Math.ceil(((CALM_S + ATTACK_S + MAX_UNSOLD_S + 120) * PACE) / 3_600);
 const days = Math.ceil(hours / 24) + 1;
 const children: ChildProcess[] = [];
@@ -199,8 +201,8 @@ try {
 } finally {
   for (const child of children) child.kill();
   service.child.kill("SIGINT");
-  const ended = await Promise.race([service.ended, sleep(60_000).then(() => null)]);
-  if (ended === null) problems.push("the service did not end within a minute of being asked to");
+  const ended = await Promise.race([service.ended, sleep(600_000, null, { ref: false })]);
+  if (ended === null) problems.push("the service did not end for minutes after it was asked to");
   else if (ended.stderr) say(`the service's error log, its end:\n${ended.stderr.slice(-4_000)}`);
   service.kill();
   rmSync(dataDir, { recursive: true, force: true, maxRetries: 5 });
@@ -247,8 +249,10 @@ function evaluate(calm: Phase, under: Phase, hostileStatuses: Record<string, num
     must(2 * addedMs.length > delivered, "few payments are in the ledgers of those who were paid: no latency is shown");
   must(honest.planned > 0 && calm.honest.planned > 0, "nothing was planned: this run shows nothing");
   must(honest.lost.length === 0, `payments of honest sellers were lost: ${honest.lost.slice(0, 3).join("; ")}`);
+  // Where calls are late for want of a processor, they are so without any attack, too.
+  const missed = calm.honest.unpaid.length / Math.max(1, calm.honest.planned);
   must(
-    honest.unpaid.length <= Math.max(2, MOST_MISSED * honest.planned),
+    honest.unpaid.length <= Math.max(2, (MOST_MISSED + missed) * honest.planned),
     `payments were missed: ${honest.unpaid.slice(0, 5).join("; ")}`,
   );
   for (const [name, { bought }] of Object.entries({ calm, under })) {
@@ -272,7 +276,8 @@ function evaluate(calm: Phase, under: Phase, hostileStatuses: Record<string, num
   must(via.under <= 2 * via.calm, `a bought call takes ${via.under} ms, without attack ${via.calm}`);
   must(probe.under <= probe.calm + more(probe), `a probe of honest sellers takes ${probe.under} ms`);
   must(last <= GROWTH * second, `memory grew from ${second} to ${last} MB`);
-  must(figures.api_p99_ms.under <= P99_MS, `p99 of the API: ${figures.api_p99_ms.under} ms`);
+  const { api_p99_ms: p99 } = figures;
+  must(p99.under <= Math.max(P99_MS, P99_RATIO * p99.calm), `p99 of the API: ${p99.under} ms, calm ${p99.calm}`);
 }
 
 function compared(calm: readonly number[], under: readonly number[], q: number) {

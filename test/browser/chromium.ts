@@ -20,8 +20,11 @@ export function chromiumPath(path = process.env.PATH ?? ""): string | null {
 /** Whoever cannot install a browser says so: BROWSER_SKIP_MISSING=1 npm run test:browser. */
 export const mayBeMissing = process.env.BROWSER_SKIP_MISSING === "1";
 
+/** Longest wait of a page for anything, ms: it ends what hangs, and nothing else. */
+const PATIENCE_MS = 300_000;
+
 /** @throws Error that says what to install */
-export function launchChromium(): Promise<Browser> {
+export async function launchChromium(): Promise<Browser> {
   const executablePath = chromiumPath();
   if (executablePath === null) {
     throw new Error(
@@ -29,5 +32,12 @@ export function launchChromium(): Promise<Browser> {
     );
   }
   // Its own sandbox wants user namespaces, which a container seldom has; it opens nothing but our own pages.
-  return chromium.launch({ executablePath, args: ["--no-sandbox"] });
+  const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"], timeout: PATIENCE_MS });
+  const newContext = browser.newContext.bind(browser);
+  browser.newContext = async (options) => {
+    const context = await newContext(options);
+    context.setDefaultTimeout(PATIENCE_MS);
+    return context;
+  };
+  return browser;
 }

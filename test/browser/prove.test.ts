@@ -121,7 +121,7 @@ async function contextWith(text: string | null, more: Parameters<Browser["newCon
 
 /** Waits for the n-th proof of a page. */
 async function told(page: Page, nth = 1): Promise<Told> {
-  await page.waitForSelector(`[data-prove][data-done="${nth}"]`, { timeout: 90_000 });
+  await page.waitForSelector(`[data-prove][data-done="${nth}"]`);
   return page.evaluate<Told>(`(() => {
     const items = [...document.querySelectorAll(".steps li")];
     const of = (value) => Object.fromEntries(items.map((item) => [item.dataset.step, value(item)]));
@@ -532,7 +532,7 @@ describe.skipIf(missing)("a service that lies", () => {
     const context = await contextWith(policy);
     lie = replaced(/^\/prove\.mjs/, (body) => Buffer.concat([body, Buffer.from("\n// and one line more\n")]));
     const page = await pressed(context);
-    await expect.poll(() => page.locator("#prove-says").textContent(), { timeout: 60_000 }).toMatch(/another hash/);
+    await expect.poll(() => page.locator("#prove-says").textContent()).toMatch(/another hash/);
     expect(await page.locator(".steps").count()).toBe(0);
     lie = null;
     await context.close();

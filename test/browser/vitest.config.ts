@@ -5,8 +5,10 @@ export default defineConfig({
   test: {
     root: new URL("../..", import.meta.url).pathname,
     include: ["test/browser/**/*.test.ts"],
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    // These end what hangs, and nothing else.
+    testTimeout: 600_000,
+    hookTimeout: 1_800_000,
+    expect: { poll: { timeout: 120_000 } },
     pool: "forks",
     // Half of what a test takes are waits for the browser's processes.
     maxWorkers: 2,

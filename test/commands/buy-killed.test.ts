@@ -68,7 +68,7 @@ async function killedWhen(step: "price" | "paid" | "settled" | "order" | (() => 
   via.at = () => {};
 }
 
-test("before a payment was signed: nothing is kept, and nothing was sent", { timeout: 60_000 }, async () => {
+test("before a payment was signed: nothing is kept, and nothing was sent", async () => {
   await killedWhen("price");
   expect([existsSync(kept()), via.settlements]).toEqual([false, []]);
 });
@@ -78,7 +78,7 @@ test.each<[string, Parameters<typeof killedWhen>[0]]>([
   ["when the service has the payment", "paid"],
   ["when it is charged, and the answer is on its way", "settled"],
   ["when the answer is there, and its order is not", "order"],
-])("%s: resume ends the purchase, charged once", { timeout: 60_000 }, async (_, step) => {
+])("%s: resume ends the purchase, charged once", async (_, step) => {
   await killedWhen(step);
   expect(existsSync(kept())).toBe(true);
   await resume();
@@ -87,7 +87,7 @@ test.each<[string, Parameters<typeof killedWhen>[0]]>([
   expect([via.settlements.length, existsSync(kept())]).toEqual([1, false]);
 });
 
-test("when the order is kept, and the payment maybe still is", { timeout: 60_000 }, async () => {
+test("when the order is kept, and the payment maybe still is", async () => {
   await killedWhen(() => existsSync(`${saved()}.order.json`));
   if (existsSync(kept())) await resume();
   expect(JSON.parse(await readFile(`${saved()}.order.json`, "utf8"))).toMatchObject({ order_id: ORDER });

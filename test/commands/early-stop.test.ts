@@ -23,7 +23,7 @@ async function stopped(script: string, signal: NodeJS.Signals, first = false) {
   // Only the namespace's parent sees its pid: children of `unshare` are listed by the kernel.
   const pid = first ? Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8")) : child.pid!;
   process.kill(pid, signal);
-  const end = await Promise.race([ended, sleep(10_000, "still there")]);
+  const end = await Promise.race([ended, sleep(150_000, "still there", { ref: false })]);
   child.kill("SIGKILL");
   return end;
 }

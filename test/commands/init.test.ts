@@ -22,7 +22,7 @@ beforeAll(async () => {
   server = createServer((_, response) => response.end('{"items":[]}'));
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   at = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-}, 60_000);
+});
 afterAll(async () => {
   await chain?.stop();
   server?.close();

@@ -33,34 +33,30 @@ test.each([
   ["its npm stopped by SIGINT", "SIGINT", false],
   // The kernel tells the whole foreground group, and nobody reads what is written any more.
   ["its terminal closed", "SIGHUP", true],
-] as const)(
-  "npm start, %s: nothing is left behind",
-  async (_, signal, group) => {
-    const dir = await mkdtemp(join(tmpdir(), "npm-start-"));
-    const env = { ...process.env, TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_STATUS_PORT: "0" };
-    const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"], detached: group });
-    let said = "";
-    for (const stream of [npm.stdout, npm.stderr]) stream.on("data", (chunk) => (said += chunk));
-    try {
-      while (!said.includes("simulating")) {
-        expect(npm.exitCode, said).toBeNull();
-        await sleep(200);
-      }
-      const started = descendants(npm.pid!);
-      // The shell or node itself, the market, its chain.
-      expect(started.length).toBeGreaterThanOrEqual(3);
-      if (group) {
-        for (const stream of [npm.stdout, npm.stderr]) stream.destroy();
-        process.kill(-npm.pid!, signal);
-      } else npm.kill(signal);
-      const until = performance.now() + 60_000;
-      while (alive(started).length > 0 && performance.now() < until) await sleep(200);
-      expect(alive(started), said).toEqual([]);
-    } finally {
-      for (const pid of descendants(npm.pid!)) process.kill(pid, "SIGKILL");
-      npm.kill("SIGKILL");
-      await rm(dir, { recursive: true, force: true });
+] as const)("npm start, %s: nothing is left behind", async (_, signal, group) => {
+  const dir = await mkdtemp(join(tmpdir(), "npm-start-"));
+  const env = { ...process.env, TOUCHSTONE_DATA_DIR: dir, TOUCHSTONE_PORT: "0", TOUCHSTONE_STATUS_PORT: "0" };
+  const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "pipe"], detached: group });
+  let said = "";
+  for (const stream of [npm.stdout, npm.stderr]) stream.on("data", (chunk) => (said += chunk));
+  try {
+    while (!said.includes("simulating")) {
+      expect(npm.exitCode, said).toBeNull();
+      await sleep(200);
     }
-  },
-  180_000,
-);
+    const started = descendants(npm.pid!);
+    // The shell or node itself, the market, its chain.
+    expect(started.length).toBeGreaterThanOrEqual(3);
+    if (group) {
+      for (const stream of [npm.stdout, npm.stderr]) stream.destroy();
+      process.kill(-npm.pid!, signal);
+    } else npm.kill(signal);
+    const until = performance.now() + 300_000;
+    while (alive(started).length > 0 && performance.now() < until) await sleep(200);
+    expect(alive(started), said).toEqual([]);
+  } finally {
+    for (const pid of descendants(npm.pid!)) process.kill(pid, "SIGKILL");
+    npm.kill("SIGKILL");
+    await rm(dir, { recursive: true, force: true });
+  }
+});

@@ -9,6 +9,7 @@ import { verifyObject } from "../../infra/keys/verify.ts";
 import { capId } from "../../pipelines/record/ids.ts";
 import { type Running, touchstone } from "../helpers/processes.ts";
 import { ORIGIN, PublicRecord, rowOf } from "../helpers/public-record.ts";
+import { unhurried } from "../helpers/unhurried.ts";
 import { realSeller } from "../pipelines/1-observe/real-seller.ts";
 import { terms402 } from "../pipelines/1-observe/world.ts";
 import { grow, publishAll, publishIndex, sourceDir, specOf } from "../pipelines/mirror/testbed.ts";
@@ -85,7 +86,7 @@ async function ask(path: string, base = url): Promise<Response> {
   for (let n = 0; ; n++) {
     try {
       // A connection of its own, so that both processes get their turns.
-      return await fetch(base + path, { headers: { connection: "close" }, signal: AbortSignal.timeout(10_000) });
+      return await unhurried(base + path, { headers: { connection: "close" }, signal: AbortSignal.timeout(60_000) });
     } catch (error) {
       if (n === 200) throw error;
       await new Promise((done) => setTimeout(done, 50));
@@ -191,7 +192,7 @@ test("looks at a listing for a seller that waits, at no address of its own", asy
   const seller = await realSeller(() => terms402());
   const look = async (at: string) => {
     const body = JSON.stringify({ url: at });
-    const response = await fetch(`${url}/v1/listings/validate`, { method: "POST", body });
+    const response = await unhurried(`${url}/v1/listings/validate`, { method: "POST", body });
     return [response.status, await response.json()] as const;
   };
   try {

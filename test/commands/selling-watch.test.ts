@@ -53,7 +53,7 @@ test("a node that is busy at the start costs escrow a minute, not the life of th
     expect(warnings.length).toBeGreaterThan(1);
     isBusy = false;
     pass();
-    await vi.waitFor(() => expect(watch.isEscrowOffered()).toBe(true), 20_000);
+    await vi.waitFor(() => expect(watch.isEscrowOffered()).toBe(true), { timeout: 150_000 });
     expect(watch.closed()).toContain("cannot pay the gas");
   } finally {
     const stopped = watch.stop();

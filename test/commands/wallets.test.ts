@@ -20,6 +20,8 @@ import { type TempoNode, tempoNode } from "../helpers/tempo.ts";
 
 const ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913";
 const VAULT = "0x00000000000000000000000000000000000000aa";
+/** Waits end by what they wait for; this ends what hangs. */
+const PATIENCE = { timeout: 150_000 };
 const [PAST, TODAY] = ["2026-10-01", dayOf(systemClock.now())];
 
 let dir: string;
@@ -29,7 +31,7 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "wallets-command-"));
   chain = await fundedChain(8453);
   config = configOf();
-}, 60_000);
+});
 afterAll(async () => {
   await chain?.stop();
   await rm(dir, { recursive: true, force: true });
@@ -245,7 +247,7 @@ describe("a sweep on Tempo", () => {
   let node: TempoNode;
   beforeAll(async () => {
     node = await tempoNode();
-  }, 60_000);
+  });
   afterAll(async () => node?.stop());
 
   /** Sets the price of gas. The local chain lowers it with each empty block, by an eighth; the real one keeps it. */
@@ -315,7 +317,7 @@ describe("a sweep on Tempo", () => {
     expect((await sweptRows(of)).rows).toMatchObject([unsigned, dear, dear, dear]);
     expect(await holds(VAULT)).toBe(moved[0] + moved[1]);
     expect(await holds(poor)).toBe(100n);
-  }, 120_000);
+  });
 });
 
 test("low water: gauges, a count of alarms, and money that arrives", async () => {
@@ -333,9 +335,9 @@ test("low water: gauges, a count of alarms, and money that arrives", async () =>
     ...{ folder, rail, networks, low, metrics, clock: systemClock, every_ms: 50 },
     logger: logger as unknown as ReturnType<typeof createLogger>,
   });
-  await vi.waitFor(async () => expect(await metrics.text()).toContain("touchstone_wallets_low 2"), 10_000);
+  await vi.waitFor(async () => expect(await metrics.text()).toContain("touchstone_wallets_low 2"), PATIENCE);
   await chain.fund(folder.read().known!.address, 20_000_000n);
-  await vi.waitFor(() => expect(said).toContain("money arrived at a wallet"), 10_000);
+  await vi.waitFor(() => expect(said).toContain("money arrived at a wallet"), PATIENCE);
   await watch.stop();
   const text = await metrics.text();
   expect(text).toContain('touchstone_wallet_known_units{network="eip155:8453",asset="USDC"} 20');
@@ -355,7 +357,7 @@ test("a chain that cannot be asked is said so, and is no empty purse", async () 
     ...{ low: { money: "1.00", blind: 1 }, clock: systemClock },
     logger: logger as unknown as ReturnType<typeof createLogger>,
   });
-  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), 10_000);
+  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), PATIENCE);
   await watch.stop();
   expect(await metrics.text()).toContain("touchstone_wallets_low 0");
 });
@@ -376,17 +378,17 @@ test("a node that fails at some reads does not make low wallets look full", asyn
     ...{ logger: logger as unknown as ReturnType<typeof createLogger>, every_ms: 50 },
   });
   const gaugeIs = (n: number) =>
-    vi.waitFor(async () => expect(await metrics.text()).toContain(`touchstone_wallets_low ${n}`), 20_000);
+    vi.waitFor(async () => expect(await metrics.text()).toContain(`touchstone_wallets_low ${n}`), PATIENCE);
   await gaugeIs(2);
   isDown = true;
-  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), 20_000);
+  await vi.waitFor(() => expect(said).toContain("the chain could not be asked"), PATIENCE);
   expect(await metrics.text()).toContain("touchstone_wallets_low 2");
   const { known, blind } = folder.read();
   for (const { address } of [known!, ...blind]) await chain.fund(address, 2_000_000n);
   isDown = false;
   await gaugeIs(0);
   await watch.stop();
-}, 60_000);
+});
 
 test("wallets that others can read are refused by name, and having none is a finding", async () => {
   const folder = new WalletFolder(join(dir, "shared"));

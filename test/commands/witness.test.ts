@@ -46,7 +46,7 @@ test("it counts its answers by status and tells when it last cosigned each log",
   for (const answer of [200, 409, 422])
     expect(text).toContain(`touchstone_add_checkpoint_requests_total{status="${answer}"} 1\n`);
   const cosigned = async () => Number(/^touchstone_log_cosigned_seconds\{.*\} (\d+)$/m.exec(await metrics())?.[1]);
-  await expect.poll(cosigned, { timeout: 25_000, interval: 500 }).toBeGreaterThanOrEqual(began);
+  await expect.poll(cosigned, { interval: 500 }).toBeGreaterThanOrEqual(began);
   const health = await fetch(`${status}/health`);
   expect([health.status, await health.json()]).toEqual([200, expect.objectContaining({ role: "witness", ok: true })]);
 });

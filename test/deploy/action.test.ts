@@ -62,7 +62,7 @@ test("npm installs what is packed, without a script of any package, and the comm
   expect(done.log).toContain("nothing is wrong with it");
   expect(done).toMatchObject({ ok: true, outputs: { severity: "none", "exit-code": "0" }, commands: [] });
   expect(done.summary).toContain("Nothing is wrong with it.");
-}, 600_000);
+});
 
 describe("by the severity of what is wrong", () => {
   /** The installed folder once more, in the time of a copy. */

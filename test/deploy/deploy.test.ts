@@ -285,7 +285,7 @@ describe("compose.yaml", () => {
     const before = readFileSync(join(root, "witnessing/publisher.json"), "utf8");
     expect(run()).toMatchObject({ status: 0, stderr: "" });
     expect(readFileSync(join(root, "witnessing/publisher.json"), "utf8")).toBe(before);
-  }, 30_000);
+  });
 
   test("ports meet: health, replicas behind nginx, store, brokers", () => {
     const portIn = (name: string): string | undefined =>

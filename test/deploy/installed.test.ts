@@ -59,7 +59,7 @@ beforeAll(async () => {
   seller = createServer((_, response) => response.writeHead(402, { "payment-required": terms }).end("{}"));
   await once(seller.listen(0, "127.0.0.1"), "listening");
   shop = `http://shop.example:${(seller.address() as AddressInfo).port}/sum`;
-}, 600_000);
+});
 afterAll(async () => {
   seller?.close();
   await rm(dir, { recursive: true, force: true });
@@ -171,4 +171,4 @@ test("a seller is probed, graded, published, served, mirrored and audited", asyn
     child.kill("SIGTERM");
     expect(await ended).toEqual([0, null]);
   }
-}, 600_000);
+});

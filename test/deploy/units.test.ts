@@ -131,7 +131,7 @@ test.each([
   const env = { PATH, ...environmentOf(unit), TOUCHSTONE_DATA_DIR: state, TOUCHSTONE_STATUS_PORT: "0" };
   const words = [...runs("touchstone.ts"), ...wordsOf(unit)];
   const { code, err } = await new Promise<{ code: number; err: string }>((done) =>
-    execFile(process.execPath, words, { cwd: state, env, timeout: 25_000 }, (error, _, stderr) =>
+    execFile(process.execPath, words, { cwd: state, env, timeout: 500_000 }, (error, _, stderr) =>
       done({ code: typeof error?.code === "number" ? error.code : -1, err: stderr }),
     ),
   );

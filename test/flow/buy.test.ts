@@ -10,6 +10,7 @@ import type { CheckAnswer } from "../../serving/schemas/check.ts";
 import type { SearchAnswer } from "../../serving/schemas/search.ts";
 import { officialBuyer } from "../helpers/buying.ts";
 import { runStart, type StartRun } from "../helpers/run-start.ts";
+import { unhurried } from "../helpers/unhurried.ts";
 import { LEAST_RIGHT, QUESTIONS } from "./questions.ts";
 
 /**
@@ -28,12 +29,12 @@ beforeAll(async () => {
   url = await run.serving();
   world = JSON.parse(await readFile(join(dir, "market", "world.json"), "utf8")) as WorldInfo;
   buyer = await officialBuyer(world);
-}, 300_000);
+});
 afterAll(async () => {
   run?.child.kill("SIGTERM");
   await run?.ended;
   await rm(dir, { recursive: true, force: true });
-}, 60_000);
+});
 
 /** What a call through the service comes to, of each seller that is sold. */
 const EXPECTED: Readonly<Record<string, number>> = {
@@ -45,7 +46,7 @@ const NOT_SOLD = ["thief", "liar", "dead", "wildcard"];
 
 async function checked(name: string): Promise<CheckAnswer> {
   const seller = world.sellers.find((one) => one.name === name)!;
-  return (await (await fetch(`${url}/v1/check?url=${encodeURIComponent(seller.urls[0]!)}`)).json()) as CheckAnswer;
+  return (await (await unhurried(`${url}/v1/check?url=${encodeURIComponent(seller.urls[0]!)}`)).json()) as CheckAnswer;
 }
 
 /** The way to via on this port, whatever the base address says. */
@@ -55,7 +56,7 @@ const viaOf = (answer: CheckAnswer): string =>
 test("strangers' questions find whom they mean, and nothing that failed stands before what did not", async () => {
   const missed: string[] = [];
   for (const { q, first } of QUESTIONS) {
-    const answer = await fetch(`${url}/v1/search?${new URLSearchParams({ q, limit: "50" })}`);
+    const answer = await unhurried(`${url}/v1/search?${new URLSearchParams({ q, limit: "50" })}`);
     const { capabilities } = (await answer.json()) as SearchAnswer;
     const sellerOf = (at: string | undefined) => world.sellers.find(({ urls }) => urls.includes(at!))?.name;
     const found = sellerOf(capabilities[0]?.url);
@@ -77,9 +78,7 @@ test("what took money, is dead or lies is not sold, and its check says why", asy
   }
 });
 
-test("each seller that is sold: charged once what passed, and not at all what did not", {
-  timeout: 120_000,
-}, async () => {
+test("each seller that is sold: charged once what passed, and not at all what did not", async () => {
   const { rpcUrl, asset, chainId } = world;
   const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
   for (const [name, status] of Object.entries(EXPECTED)) {
@@ -113,9 +112,7 @@ test("the tool of the MCP server is bought with its arguments as the body, and c
   expect(before - (await rail.balance(buyer.address)).value).toBe(BigInt(check.buy!.total.replace(".", "")));
 });
 
-test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", {
-  timeout: 120_000,
-}, async () => {
+test("mpp's own client buys too, since it signs what x402 asks for: charged once what passed, and nothing else", async () => {
   const { rpcUrl, asset, chainId } = world;
   const rail = createEvmRail({ rpcUrl, asset, network: `eip155:${chainId}`, confirmations: 1 });
   const account = privateKeyToAccount(buyer.privateKey);

@@ -107,7 +107,7 @@ beforeAll(async () => {
   const all = [...urls, ...Object.entries(others).map(([name, url]) => ({ name, urls: [url] }))];
   letters = new Map((await lettersOf(serving.app, all)).map((one) => [one.seller, one]));
   await timed("evening", () => liveEvening(clock));
-}, 900_000);
+});
 
 /** Whole days on the base schedule; a day is graded while the next one is observed. */
 async function liveDays(clock: SwitchedClock): Promise<void> {
@@ -164,7 +164,7 @@ afterAll(async () => {
   await parts?.close();
   await box?.close();
   await rm(dir, { recursive: true, force: true });
-}, 60_000);
+});
 
 /** Every record of a topic of this log, once, as it is now. */
 async function readTopic(topic: string): Promise<Envelope<RecordType>[]> {
@@ -378,7 +378,7 @@ describe("on each network", () => {
           const finals = ofType(await readTopic("observations.paid"), "paid.followup");
           return finals.filter(({ body }) => body.kind === "finality").length;
         },
-        { timeout: 20_000, interval: 500 },
+        { interval: 500 },
       )
       .toBe(open);
   });
@@ -519,7 +519,7 @@ test("touchstone audit finds nothing in what was published", async () => {
   const { stdout } = await promisify(execFile)(process.execPath, audit, { cwd: resolve(import.meta.dirname, "../..") });
   expect(stdout).toMatch(/^ok {6}cards, recomputed: [1-9]/m);
   expect(stdout).toMatch(/^proven: /m);
-}, 60_000);
+});
 
 /** Of the half of the corpus that stands beside the tree. */
 const COUNTS = {

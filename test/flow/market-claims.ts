@@ -11,6 +11,7 @@ import { matchBulkRecord } from "../../pipelines/2-ingest/validate.ts";
 import { recomputeDemo } from "../helpers/demo-evidence.ts";
 import { type DemoRecord, type Fact, readDemo } from "../helpers/demo-record.ts";
 import { runStart, type StartRun } from "../helpers/run-start.ts";
+import { unhurried } from "../helpers/unhurried.ts";
 import { DESERVED } from "./deserved.ts";
 
 /** The demo as it was lived through for some days, and what is asked of it. */
@@ -188,10 +189,10 @@ export function holdAnswer(lived: Lived, served: Served): void {
   test("an answer of the running service verifies offline with a script that uses none of our code", async () => {
     const { url, band } = lived.result.market[0]!;
     const [answer, keys] = [join(lived.dir, "check.json"), join(lived.dir, "keys.json")];
-    const check = await (await fetch(`${served.url}/v1/check?url=${encodeURIComponent(url)}`)).text();
+    const check = await (await unhurried(`${served.url}/v1/check?url=${encodeURIComponent(url)}`)).text();
     expect(JSON.parse(check)).toMatchObject({ band, matched: "exact" });
     await writeFile(answer, check);
-    await writeFile(keys, await (await fetch(`${served.url}/.well-known/svc-keys.json`)).text());
+    await writeFile(keys, await (await unhurried(`${served.url}/.well-known/svc-keys.json`)).text());
     const verify = () => promisify(execFile)(process.execPath, [resolve("docs/verify-a-check.mjs"), answer, keys]);
     expect((await verify()).stdout).toMatch(/^good/);
     await writeFile(answer, check.replace(/"band":"[A-Z]+"/, '"band":"C"'));

@@ -79,7 +79,7 @@ async function started(): Promise<string> {
     child.once("exit", (code) => failed(new Error(`it ended with ${code}: ${said}`)));
   });
   // It listens before it has read the record.
-  await expect.poll(async () => (await fetch(`${at}/readyz`)).status, { timeout: 20_000 }).toBe(200);
+  await expect.poll(async () => (await fetch(`${at}/readyz`)).status).toBe(200);
   return at;
 }
 
@@ -121,7 +121,7 @@ beforeAll(async () => {
   const partitions = config.log_partitions;
   await (await openEmbeddedLog(join(record.dir, "log"), { topics: TOPICS, partitions })).close();
   rail = createEvmRail({ rpcUrl: chain.rpcUrl, asset: BASE, network: NETWORK, confirmations: 1 });
-}, 60_000);
+});
 afterAll(async () => {
   await stopped();
   await seller?.close();
@@ -129,7 +129,7 @@ afterAll(async () => {
   elsewhere?.close();
   await chain?.stop();
   await record?.close();
-}, 30_000);
+});
 
 const standings = (found: readonly Finding[]) =>
   Object.fromEntries(found.filter(({ name }) => !/network|token/.test(name)).map((one) => [one.name, one.standing]));
@@ -143,7 +143,7 @@ test("without wallets nothing is sold, and who asks to buy is told what is missi
   ]);
   expect(standings(await sellingFindings(config))["sell wallets"]).toBe("broken");
   await stopped();
-}, 60_000);
+});
 
 test("doctor: what the wallets hold, whether the facilitator knows the network, whether there is an escrow", async () => {
   await quietly(() => newWallets(config, { blind: 0, json: true }));
@@ -163,7 +163,7 @@ test("doctor: what the wallets hold, whether the facilitator knows the network, 
   const node = { id: NETWORK, rpc_urls: [chain.rpcUrl], agree: 1, confirmations: 1, assets: [] };
   const dear = await sellingFindings({ ...config, networks: [{ ...node, gas_ceiling_gwei: 1e-9 }] });
   expect(standings(dear)).toMatchObject({ "sell gas": "ok", "sell gas price": "broken" });
-}, 30_000);
+});
 
 /** The protocol's own client, unmodified, with money that it did not mint. */
 async function buyer(way: "exact" | "escrow") {
@@ -191,7 +191,7 @@ test("the official client buys through via, on delivery and out of escrow: settl
   expect(seller.seen.payers).toEqual(new Set([wallets.float!.address]));
   // Charge and seller's payment are final a few blocks later, and recovery writes that down.
   await expect
-    .poll(async () => (await ledgerOf(config, chain.rpcUrl)).assets[0]!.owed, { timeout: 25_000, interval: 1_000 })
+    .poll(async () => (await ledgerOf(config, chain.rpcUrl)).assets[0]!.owed, { interval: 1_000 })
     .toEqual([]);
   const { assets } = await ledgerOf(config, chain.rpcUrl);
   // One transaction on delivery and two with escrow, each as the chain's own receipts have it; together what the key has spent.
@@ -221,7 +221,7 @@ test("the official client buys through via, on delivery and out of escrow: settl
       },
     },
   ]);
-}, 90_000);
+});
 
 test("a float that cannot pay the seller signs nothing: the buyer is told so and keeps its money", async () => {
   await chain.fund(wallets.float!.address, 99_999n);
@@ -230,10 +230,10 @@ test("a float that cannot pay the seller signs nothing: the buyer is told so and
   expect([answer.status, (await rail.balance(address)).value, seller.seen.paid.length]).toEqual([402, 1_000_000n, 2]);
   const body = (await answer.json()) as { detail: string };
   expect(JSON.stringify(body)).toContain("not enough money to pay this seller");
-}, 30_000);
+});
 
 test("what was taken in leaves by the operator's own command", async () => {
   const to = "0x00000000000000000000000000000000000000c3";
   await quietly(() => sweepWallets(config, { to, till: true, json: true }));
   expect([(await rail.balance(to)).value, (await rail.balance(wallets.till!.address)).value]).toEqual([2n * TOTAL, 0n]);
-}, 30_000);
+});

@@ -51,7 +51,7 @@ const answers = () => ({
   execute: 402,
 });
 
-test("oapi-codegen: the client compiles, vets and asks", { timeout: 240_000 }, async () => {
+test("oapi-codegen: the client compiles, vets and asks", async () => {
   const cwd = join(dir, "go");
   await cp(join(HERE, "go/api"), cwd, { recursive: true });
   await run("go", ["tool", "oapi-codegen", "-config", "config.yaml", "../openapi.json"], { cwd });
@@ -104,9 +104,7 @@ console.log(
 );
 `;
 
-test("openapi-typescript: the types compile under strict, and a client with them asks", {
-  timeout: 240_000,
-}, async () => {
+test("openapi-typescript: the types compile under strict, and a client with them asks", async () => {
   const js = join(HERE, "js/node_modules");
   await symlink(js, join(dir, "node_modules"));
   await writeFile(join(dir, "package.json"), '{"type":"module"}');

@@ -8,8 +8,10 @@ export default defineConfig({
     include: ["test/outside/*.test.ts"],
     exclude: leftOut(),
     globalSetup: ["test/helpers/programs.ts", "test/outside/judges.ts"],
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    // These end what hangs, and nothing else.
+    testTimeout: 600_000,
+    hookTimeout: 1_800_000,
+    expect: { poll: { timeout: 120_000 } },
     pool: "forks",
     maxWorkers: 2,
   },

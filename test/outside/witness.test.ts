@@ -33,7 +33,7 @@ let own: WitnessAddress & { serving: Serving; state: WitnessState };
 let programs: { litewitness: string; reader: string };
 
 async function answers(url: string): Promise<void> {
-  for (let tries = 0; tries < 100; tries++) {
+  for (let tries = 0; tries < 6_000; tries++) {
     if (
       await fetch(url).then(
         ({ ok }) => ok,
@@ -56,7 +56,7 @@ async function litewitness(): Promise<WitnessAddress> {
     if (
       await run("ssh-add", ["-q", key], { env }).then(
         () => true,
-        () => tries > 50,
+        () => tries > 3_000,
       )
     )
       break;
@@ -98,7 +98,7 @@ afterAll(async () => {
 const publisherOf = (of: World) =>
   of.publisher({
     witnesses: new Witnesses({
-      ...{ witnesses: [lite, own], quorum: 0, patienceMs: 10_000, belowQuorum: "publish" as const },
+      ...{ witnesses: [lite, own], quorum: 0, patienceMs: 300_000, belowQuorum: "publish" as const },
       ...{ clock: systemClock, logger: createLogger("silent"), metrics: of.metrics },
     }),
   });

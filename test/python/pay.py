@@ -31,7 +31,7 @@ class Broken:
         raise RuntimeError("a fault of our own")
 
 
-service: Any = Broken() if asked.get("broken") else Service(asked["base"])
+service: Any = Broken() if asked.get("broken") else Service(asked["base"], timeout_s=60)
 guard = Guard(service, Policy(**asked.get("policy", {})))
 scheme = ExactEvmScheme(Account.from_key(asked["key"]))
 
@@ -39,7 +39,7 @@ scheme = ExactEvmScheme(Account.from_key(asked["key"]))
 async def pay() -> int:
     wallet = x402Client().register("eip155:*", scheme).on_after_payment_creation(signed)
     client = wallet if asked.get("bare") else x402HTTPClient(wallet)
-    async with x402HttpxClient(guard_client(client, guard, on_decision=keep)) as http:
+    async with x402HttpxClient(guard_client(client, guard, on_decision=keep), timeout=300) as http:
         return (await http.get(asked["url"])).status_code
 
 

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { connect } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { StoreDown } from "../../infra/store/store.ts";
@@ -140,11 +141,15 @@ describe("what is no request of ours has its own answer", () => {
 
   test("a query that repeats one name 30,000 times is not copied for each", () => {
     const search = new URLSearchParams("a&".repeat(30_000));
-    const before = process.cpuUsage();
-    expect(queryOf(search).a).toHaveLength(30_000);
-    const { user, system } = process.cpuUsage(before);
+    // The cheapest of several: what others do on the machine makes some of them dearer.
+    const costs = [1, 2, 3].map(() => {
+      const before = process.cpuUsage();
+      expect(queryOf(search).a).toHaveLength(30_000);
+      const { user, system } = process.cpuUsage(before);
+      return (user + system) / 1e6;
+    });
     // With a copy of the list for each value it took some 9 s of a processor.
-    expect((user + system) / 1e6).toBeLessThan(2);
+    expect(Math.min(...costs)).toBeLessThan(2);
   });
 
   const SEGMENT = "/segment/0.ndjson.zst";
@@ -194,6 +199,9 @@ describe("a body that breaks off is the sender's end, not our fault", () => {
     const socket = connect(service.port, "127.0.0.1");
     socket.on("error", () => undefined);
     socket.write(`POST ${path} HTTP/1.1\r\nhost: h\r\n${rest}`);
+    await once(socket, "connect");
+    // Who is answered came later than it did.
+    expect(await asked(service.port, "/livez")).toBe(200);
     await new Promise((resolve) => setTimeout(resolve, 100));
     if (how === "half closed") socket.end();
     else socket.destroy();

@@ -25,7 +25,7 @@ test("a replica that begins from a kept fold answers byte for byte what one from
     const first = await bed.serving({ folds });
     const receiver = await bed.receiver();
     const before = await watch(first, receiver.url, [SUM.url]);
-    await vi.waitFor(() => access(join(folds.dir, "watchers")), 20_000);
+    await vi.waitFor(() => access(join(folds.dir, "watchers")), { timeout: 150_000 });
     // The tail: one more, and one of before that was stopped.
     const after = await watch(first, receiver.url, [SUM.url]);
     await bed.log.append([
@@ -47,7 +47,7 @@ test("a replica that begins from a kept fold answers byte for byte what one from
     }
     // Without a kept fold a partition is read from its start, in the background: a quarter of the topic, about 300 records, as
     // ids fall; both watchers may be in one partition.
-    await vi.waitFor(async () => expect(await records()).toBeGreaterThan(200), 20_000);
+    await vi.waitFor(async () => expect(await records()).toBeGreaterThan(200), { timeout: 150_000 });
     read.mockClear();
     await watch(await bed.serving({ folds }), receiver.url, [SUM.url]);
     // The record before each partition's place is looked at, and what came since: the topic is not read again.

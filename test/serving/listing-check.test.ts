@@ -273,13 +273,15 @@ describe("the limits of looks", () => {
     const held = new Promise<void>((resolve) => {
       go = resolve;
     });
+    let begun = 0;
     const slow: Handler = async () => {
+      begun++;
       await held;
       return answer(404, {});
     };
     for (const host of ["one", "two"]) egress.sellers.set(`https://${host}.example`, slow);
     const under = [post({ url: "https://one.example/a" }), post({ url: "https://two.example/a" })];
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await expect.poll(() => begun).toBe(2);
     expect(await statusOf("https://one.example/b")).toEqual([429, "10"]);
     expect(await statusOf("https://three.example/b")).toEqual([503, "10"]);
     go();

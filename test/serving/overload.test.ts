@@ -137,9 +137,7 @@ test("sockets of who is free are closed where nearly all are taken", async () =>
   expect(await asked(sockets[0]!, "/livez")).toMatch(/^HTTP\/1.1 200/);
 });
 
-test("a loop that is really busy sheds what is free while health is answered, and then goes on", {
-  timeout: 30_000,
-}, async () => {
+test("a loop that is really busy sheds what is free while health is answered, and then goes on", async () => {
   const overload = new Overload(ownLag);
   open.push(overload);
   const { url } = await listening(overload);
@@ -166,9 +164,7 @@ test("a loop that is really busy sheds what is free while health is answered, an
   expect((await fetch(url + checkPath(SUM))).status).toBe(200);
 });
 
-test("a queue at the door is overload, though no turn of the loop is slow: each takes one connection in", {
-  timeout: 30_000,
-}, async () => {
+test("a queue at the door is overload, though no turn of the loop is slow: each takes one connection in", async () => {
   const overload = new Overload(ownLag);
   open.push(overload);
   const { url, port } = await listening(overload, { sockets_per_client: 1_000 });
@@ -181,8 +177,8 @@ test("a queue at the door is overload, though no turn of the loop is slow: each 
   turn();
   const strangers = Array.from({ length: 500 }, () => connect(port, "127.0.0.1").on("error", () => {}));
   for (const one of strangers) open.push({ close: () => one.destroy() });
-  await expect.poll(() => overload.isBehind, { timeout: 8_000 }).toBe(true);
+  await expect.poll(() => overload.isBehind).toBe(true);
   busy = false;
-  await expect.poll(() => overload.isBehind, { timeout: 8_000 }).toBe(false);
+  await expect.poll(() => overload.isBehind).toBe(false);
   expect((await fetch(url + checkPath(SUM))).status).toBe(200);
 });

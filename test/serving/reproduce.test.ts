@@ -93,7 +93,7 @@ afterAll(async () => {
 });
 
 const shell = async (command: string): Promise<string> =>
-  (await promisify(execFile)("sh", ["-c", command], { timeout: 30_000 })).stdout;
+  (await promisify(execFile)("sh", ["-c", command], { timeout: 150_000 })).stdout;
 
 type Claimed = Partial<CurrentListing["claims"]> & { tool?: string | null };
 function listingOf(method: string, path: string, claims: Claimed = {}, own = true): CurrentListing {

@@ -194,7 +194,7 @@ describe("the socket", () => {
   });
 
   test("closing waits for an answer under way, and not for an idle socket", async () => {
-    const own = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 25_000 });
+    const own = await serve({ app: serving.app, port: 0, host: "127.0.0.1", graceMs: 100_000 });
     await fetch(`${own.url}/livez`);
     const idle = connect(own.port, "127.0.0.1");
     await new Promise((resolve) => idle.once("connect", resolve));
@@ -219,7 +219,7 @@ describe("the socket", () => {
       expect((await answer).split("\n")).toHaveLength(301);
       idle.destroy();
       await closing;
-      expect(performance.now() - begun).toBeLessThan(20_000);
+      expect(performance.now() - begun).toBeLessThan(90_000);
     } finally {
       reader.leaves = leaves;
     }

@@ -463,7 +463,7 @@ describe("receive-notices.mjs", () => {
     child.stdout!.on("data", (chunk) => {
       out += chunk;
     });
-    await expect.poll(() => out, { timeout: 60_000 }).toMatch(/on port \d+\n/);
+    await expect.poll(() => out).toMatch(/on port \d+\n/);
     const port = /on port (\d+)/.exec(out)![1];
     const egress = createEgress({ allowLoopback: true, userAgent: "test" });
     const on = await bed.serving({ clock, receivers: { egress, log: bed.log, allowPlainHttp: true } });
@@ -477,7 +477,7 @@ describe("receive-notices.mjs", () => {
     const one = await watch(on, url, [SUM.url]);
     await bed.card(SUM, { band: "F" });
     await deliver(bed.notifier({ clock }));
-    await expect.poll(() => out, { timeout: 60_000 }).toMatch(/sum #1 band: A -> F/);
+    await expect.poll(() => out).toMatch(/sum #1 band: A -> F/);
     const answer = WatcherAnswer.parse(await (await readWatcher(on, one)).json());
     expect(answer.deliveries[0]).toMatchObject({ delivered: true, status: 204 });
     const long = await post(seconds, " ".repeat(1024 * 1024)).then(

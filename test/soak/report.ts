@@ -54,6 +54,8 @@ export interface SoakReport {
   proof: SoakProof;
 }
 
+/** Agents note so what they do not send because too many of their requests have no answer yet (agents.ts). */
+const NOT_SENT = "not sent";
 /** Live heap of a window: what the collector left at its lowest. */
 const least = (values: readonly number[]): number => Math.min(...values.filter((one) => !Number.isNaN(one)));
 const GROWTH_ALLOWED = 1.1;
@@ -66,12 +68,19 @@ const LONG_H = 1;
 export function verdictOf({ of, windows, calm, bought, notices }: SoakReport): string[] {
   const problems: string[] = [];
   const must = (ok: boolean, says: string): void => void (ok || problems.push(says));
-  const bad = Object.keys(calm).filter((status) => !/^(2\d\d|304|404|429|503)$/.test(status));
+  // What agents did not send says how fast the machine was when their rate was measured, and how fast it was then.
+  const { [NOT_SENT]: unsent = 0, ...answers } = calm;
+  const bad = Object.keys(answers).filter((status) => !/^(2\d\d|304|404|429|503)$/.test(status));
   must(
     bad.length === 0,
     `outside of faults agents got ${bad.map((status) => `${calm[status]} x ${status}`).join(", ")}`,
   );
   must((calm["200"] ?? 0) > 0, "no agent got an answer outside of faults");
+  const answered = Object.values(answers).reduce((sum, n) => sum + n, 0);
+  must(
+    unsent <= answered,
+    `${unsent} requests were not sent, since others had no answer yet; ${answered} were answered`,
+  );
   must(bought.lost === null || bought.ms.length > 0, "no call was bought");
   must((bought.lost ?? 0n) <= 0n, `a buyer was charged ${bought.lost} micro-units without an answer`);
   must(

@@ -47,6 +47,8 @@ const SAMPLE_MS = 5_000;
 const DISK_MB = 8_192;
 /** After a fault, this long is still counted to it, ms: starts, reconnects, a facilitator that tries again. */
 const SETTLE_MS = 15_000;
+/** Longest wait for a stop, ms: it ends what hangs. */
+const STOP_MS = 600_000;
 /** The record's time is days behind the machine's, by which a mirror would call its checkpoints old. */
 const AGE = ["--max-age", "100000000"];
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -198,8 +200,8 @@ class Soak implements FaultWorld {
     const was = this.service!;
     this.service = null;
     was.child.kill("SIGINT");
-    const ended = await Promise.race([was.ended, sleep(90_000).then(() => null)]);
-    if (ended?.code !== 0) this.problems.push(`an orderly stop ended with ${ended?.code ?? "nothing within 90 s"}`);
+    const ended = await Promise.race([was.ended, sleep(STOP_MS, null, { ref: false })]);
+    if (ended?.code !== 0) this.problems.push(`an orderly stop ended with ${ended?.code ?? "nothing for minutes"}`);
     was.kill();
     between();
     await this.#startService();
@@ -264,7 +266,7 @@ class Soak implements FaultWorld {
   }
 
   async metrics(port: number): Promise<ReadonlyMap<string, number> | null> {
-    const signal = AbortSignal.timeout(4_000);
+    const signal = AbortSignal.timeout(30_000);
     const answer = await fetch(`http://127.0.0.1:${port}/metrics`, { signal }).catch(() => null);
     return answer ? readMetrics(await answer.text()) : null;
   }
@@ -326,6 +328,10 @@ class Soak implements FaultWorld {
     return [size("log"), size("lake"), size("private"), size("public")];
   }
 
+  get hasSamples(): boolean {
+    return this.#samples.length > 0;
+  }
+
   endWindow(): void {
     this.windows.push({ samples: this.#samples, latencies: this.#latencies, sizes: this.sizes() });
     const { samples } = this.windows.at(-1)!;
@@ -354,9 +360,9 @@ class Soak implements FaultWorld {
     this.#stopping = true;
     const service = this.service!;
     service.child.kill("SIGINT");
-    const ended = await Promise.race([service.ended, sleep(120_000).then(() => null)]);
+    const ended = await Promise.race([service.ended, sleep(STOP_MS, null, { ref: false })]);
     if (ended?.code !== 0)
-      this.problems.push(`the service's last stop ended with ${ended?.code ?? "nothing in 120 s"}`);
+      this.problems.push(`the service's last stop ended with ${ended?.code ?? "nothing for minutes"}`);
     killGroup(this.replica);
     killGroup(this.#mirror);
   }
@@ -444,6 +450,7 @@ async function main(): Promise<number> {
     const honest = soak.world.sellers.find(({ name }) => name === "honest-v2")!.urls[0]!;
     const buying = buyOnceSold(soak.url, honest, buyer, over);
     await live(soak, over);
+    await soak.sample();
     soak.endWindow();
     const bought = await buying;
     soak.growth.to = soak.sizes();
@@ -501,7 +508,8 @@ async function live(soak: Soak, over: AbortSignal): Promise<void> {
       mirrors++;
       mirroring = mirroring.then(() => soak.mirror());
     }
-    if (windows < Math.min(WINDOWS - 1, Math.floor((passed() * WINDOWS) / RUN_MS))) {
+    // A start may take a whole window where others use the machine: then the next one ends later.
+    if (soak.hasSamples && windows < Math.min(WINDOWS - 1, Math.floor((passed() * WINDOWS) / RUN_MS))) {
       windows++;
       soak.endWindow();
     }

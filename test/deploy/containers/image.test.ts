@@ -121,4 +121,4 @@ test("a witness in it is healthy by the image's own check, though it has no role
   } finally {
     run("podman", ["rm", "--force", name]);
   }
-}, 180_000);
+});

@@ -340,19 +340,19 @@ describe("a bad answer", () => {
     [
       "body byte by byte (slow loris)",
       dripAfter("HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n", "y"),
-      { limits: { ...quick, totalMs: 5_000 } },
+      { limits: { ...quick, headersMs: 10_000, totalMs: 20_000 } },
       { outcome: "timeout", status: 200, sent: true },
     ],
     [
       "body that stops",
       write("HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\nyy"),
-      { limits: { ...quick, totalMs: 5_000 } },
+      { limits: { ...quick, headersMs: 10_000, totalMs: 20_000 } },
       { outcome: "timeout", status: 200, text: "yy", sent: true },
     ],
     [
       "body without end, fast enough",
       dripAfter("HTTP/1.1 200 OK\r\n\r\n", "y"),
-      { limits: { ...quick, windowBytes: 1 } },
+      { limits: { ...quick, headersMs: 1_500, totalMs: 1_500, windowBytes: 1 } },
       { outcome: "timeout", status: 200, sent: true },
     ],
     [
@@ -389,13 +389,15 @@ describe("a bad answer", () => {
     ],
   ];
   it.each(rows)("%s", async (_, behave, asked, { text, ...wanted }) => {
+    const began = performance.now();
     const { result } = await ask(behave, asked);
+    const tookMs = performance.now() - began;
     expect(result).toMatchObject(wanted);
     if (text !== undefined) expect(bodyOf(result)).toBe(text);
     if (!("status" in wanted)) expect(result).not.toHaveProperty("status");
     if (result.outcome !== "answered") expect(result.says).not.toBe("");
     expect(result.totalMs).toBeGreaterThan(0);
-    expect(result.totalMs).toBeLessThan(10_000);
+    expect(result.totalMs).toBeLessThanOrEqual(tookMs);
   });
 
   it("whenever a peer hangs up around the request: what it got of it was sent", async () => {
@@ -473,7 +475,7 @@ describe("decoders", () => {
     const ends: [EgressResult["outcome"], Behaviour, Asked][] = [
       ["too_large", say(`200 OK\r\ncontent-encoding: ${coding}`, pack(BOMB)), {}],
       ["answered", say(`200 OK\r\ncontent-encoding: ${coding}`, pack(PLAIN)), {}],
-      ["timeout", send(part), { limits: { totalMs: 1_000 } }],
+      ["timeout", send(part), { limits: { totalMs: 2_500 } }],
       ["cut", send(part, (socket) => socket.resetAndDestroy()), {}],
       ["cut", send(part, () => stop.abort()), { signal: stop.signal }],
     ];
@@ -682,7 +684,8 @@ describe("how many at once", () => {
     const tarpit = await stranger(() => {});
     const seller = await stranger(say("200 OK"));
     open.push(tarpit, seller);
-    const egress = egressOf({ maxConcurrent: 40, pools: { asks: 8, paid: 16 } });
+    const limits = { handshake: { headersMs: 600_000, totalMs: 600_000 } };
+    const egress = egressOf({ maxConcurrent: 40, pools: { asks: 8, paid: 16 }, limits });
     let ended = 0;
     const hang = (pool: string) => {
       const request: EgressRequest = { url: `${tarpit.origin}/`, method: "GET", profile: "handshake", pool };
@@ -701,29 +704,37 @@ describe("how many at once", () => {
     await Promise.all([...asks, ...others]);
   });
 
-  it.each(["handshake", "paid", "evidence", "challenge", "notice", "control"] as const)(
-    "the deadline of a %s holds for its wait for a place too, and a wait is nobody else's lateness",
-    async (profile) => {
+  it("the deadline of each kind holds for its wait for a place too, and a wait is nobody else's lateness", async () => {
+    const profiles = ["handshake", "paid", "evidence", "challenge", "notice", "control"] as const;
+    const waiting = profiles.map(async (profile) => {
+      let answered = false;
       const tarpit = await stranger(() => {});
-      const seller = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 400));
+      const seller = await stranger((socket, request) => {
+        setTimeout(() => {
+          answered = true;
+          say("200 OK")(socket, request);
+        }, 3_600);
+      });
       open.push(tarpit, seller);
       const limits = { [profile]: { bodyBytes: 1_000 } };
       const egress = egressOf({ pools: { few: 1 }, limits });
       const held = { url: `${tarpit.origin}/`, method: "GET", profile, pool: "few" };
       const asked = { url: `${seller.origin}/`, method: "GET", profile, pool: "few" };
       const first = egress.fetch({ ...held, deadlineMs: 600 });
-      const began = performance.now();
-      // It comes to its place after some 600 ms, and what is left of its deadline is less than what its answer takes.
-      const late = await egress.fetch({ ...asked, deadlineMs: 800 });
-      expect(performance.now() - began).toBeLessThan(1_100);
-      const says = "not done within 800 ms";
-      expect(late).toMatchObject({ outcome: "timeout", says, loop: { stoodStill: true, atEnd: true } });
-      expect(await first).not.toHaveProperty("loop");
+      // It comes to its place after 600 ms, with room for a machine that stalls, and what is left of its deadline is less
+      // than what its answer takes. Counted from its place the deadline would come after the answer.
+      const late = await egress.fetch({ ...asked, deadlineMs: 4_000 });
+      expect([profile, answered, seller.connections()]).toEqual([profile, false, 1]);
+      const says = "not done within 4000 ms";
+      expect(late, profile).toMatchObject({ outcome: "timeout", says, loop: { stoodStill: true, atEnd: true } });
+      expect(await first, profile).not.toHaveProperty("loop");
       const holding = egress.fetch({ ...held, deadlineMs: 500 });
-      expect(await egress.fetch({ ...asked, deadlineMs: 200 })).toMatchObject({ outcome: "refused", sent: false });
+      const refused = { outcome: "refused", sent: false };
+      expect(await egress.fetch({ ...asked, deadlineMs: 200 }), profile).toMatchObject(refused);
       await holding;
-    },
-  );
+    });
+    await Promise.all(waiting);
+  });
 
   it("one that is called off in the line gives up its place in it", async () => {
     const server = await stranger((socket, request) => setTimeout(() => say("200 OK")(socket, request), 60));

@@ -104,9 +104,9 @@ describe("statements", () => {
         },
       );
     const first = staged("a", held);
-    await vi.waitFor(() => expect(order).toEqual(["a stages", "a writes"]));
+    await expect.poll(() => order).toEqual(["a stages", "a writes"]);
     const others = [staged("bb"), staged("ccc")];
-    await vi.waitFor(() => expect(order).toEqual(["a stages", "a writes", "bb stages"]));
+    await expect.poll(() => order).toEqual(["a stages", "a writes", "bb stages"]);
     const closed = lake.replace(null).then(() => order.push("replaced"));
     expect(await count(lake)).toBe(0);
     release();

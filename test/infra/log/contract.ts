@@ -125,17 +125,17 @@ export function logContract(name: string, makeLog: () => Promise<LogUnderTest>):
       expect(await log.read("orders", 0, at, { waitMs: 150 })).toEqual([]);
       expect(performance.now() - from).toBeGreaterThan(120);
 
-      const own = log.read("orders", 0, at, { waitMs: 20_000 });
-      const foreign = other.read("orders", 0, at, { waitMs: 20_000 });
+      const own = log.read("orders", 0, at, { waitMs: 60_000 });
+      const foreign = other.read("orders", 0, at, { waitMs: 60_000 });
       await new Promise((resolve) => setTimeout(resolve, 30));
       const appended = await log.append([record("orders", 0)]);
       for (const found of [await own, await foreign]) expect(ids(found)).toEqual(ids(appended));
-      expect(performance.now() - from).toBeLessThan(10_000);
+      expect(performance.now() - from).toBeLessThan(50_000);
     });
 
     it("stops waiting when it is told to", async () => {
       const stop = new AbortController();
-      const waiting = log.read("orders", 1, await end("orders", 1), { waitMs: 20_000, signal: stop.signal });
+      const waiting = log.read("orders", 1, await end("orders", 1), { waitMs: 60_000, signal: stop.signal });
       setTimeout(() => stop.abort(new Error("enough")), 30);
       await expect(waiting).rejects.toThrow("enough");
       await expect(log.read("orders", 1, 0, { signal: stop.signal })).rejects.toThrow("enough");

@@ -114,7 +114,7 @@ describe("embedded log", () => {
     const waits: number[] = [];
     // One that is quick, since a shared machine may stall the others.
     for (let i = 0; i < 100 && !waits.some((ms) => ms < 100); i++) {
-      const waiting = reader.read("asks", 0, i, { waitMs: 10_000 });
+      const waiting = reader.read("asks", 0, i, { waitMs: 60_000 });
       await new Promise((resolve) => setTimeout(resolve, 10 * (i % 5)));
       await writer.append(many(1));
       const appended = performance.now();
@@ -129,10 +129,10 @@ describe("embedded log", () => {
   it("gives only readers of the place that grew, and closes under those that wait", async () => {
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 2 });
     let woken = false;
-    const elsewhere = log.read("asks", 1, 0, { waitMs: 10_000 }).finally(() => {
+    const elsewhere = log.read("asks", 1, 0, { waitMs: 60_000 }).finally(() => {
       woken = true;
     });
-    const here = log.read("asks", 0, 0, { waitMs: 10_000 });
+    const here = log.read("asks", 0, 0, { waitMs: 60_000 });
     await log.append(many(1));
     expect(await here).toHaveLength(1);
     expect(woken).toBe(false);
@@ -211,7 +211,7 @@ describe("embedded log", () => {
     const log = await openEmbeddedLog(dir, { topics: TOPICS, partitions: 1, syncFile });
     const told: string[] = [];
     const calls = [
-      log.read("asks", 0, 0, { waitMs: 10_000 }).then(() => told.push("waited")),
+      log.read("asks", 0, 0, { waitMs: 60_000 }).then(() => told.push("waited")),
       log.append(many(1)).then(() => told.push("appended")),
     ];
     await syncing;

@@ -33,7 +33,7 @@ test("every record is applied once and in order, however many catch up at the sa
   const { seen, tail } = tailOf();
   const told = [];
   for (let i = 0; i < 5; i++) told.push((await append(0)).eventId);
-  await Promise.all([tail.catchUp(), tail.catchUp(0), tail.reach(0, 4, 1_000), tail.catchUp()]);
+  await Promise.all([tail.catchUp(), tail.catchUp(0), tail.reach(0, 4, 60_000), tail.catchUp()]);
   expect(seen).toEqual(told);
   expect([tail.has(0, 4), tail.has(0, 5), tail.has(1, 0)]).toEqual([true, false, false]);
 });
@@ -51,7 +51,7 @@ test("however many records wait, few of them are applied in one turn of the loop
 test("a record that was told of is waited for; one that cannot be there is not", async () => {
   const { tail, seen } = tailOf();
   const { offset } = await append(1);
-  expect(await tail.reach(1, offset, 1_000)).toBe("there");
+  expect(await tail.reach(1, offset, 60_000)).toBe("there");
   expect(seen).toHaveLength(1);
   expect(await tail.reach(1, offset + 1, 60_000)).toBe("none");
   expect(await tail.reach(7, 0, 60_000)).toBe("none");

@@ -35,9 +35,9 @@ const stateOf = async (nonce: string, from = wallet.address) =>
 
 test("a refund is signed before it is sent, settles once however often it is sent, and the chain says so", async () => {
   const before = (await rig.rail.balance(BUYER)).value;
+  const seenAt = (await rig.rail.head()).time;
   const signed = JSON.parse(JSON.stringify(await refund())) as Awaited<ReturnType<typeof refund>>;
   const { nonce } = signed.authorization;
-  const seenAt = (await rig.rail.head()).time;
   expect(await stateOf(nonce)).toEqual({ state: "unused" });
   expect(Number(signed.authorization.validBefore) - seenAt).toBeGreaterThan(590);
 

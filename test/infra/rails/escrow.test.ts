@@ -237,14 +237,15 @@ const txOf = (outcome: object): string => (outcome as { tx: string }).tx;
 describe("what is not our offer is not held", () => {
   type Change = (payment: PaymentPayload, offer: PaymentRequirements) => unknown;
   const inside = (payment: PaymentPayload) => payment.payload as Record<string, Record<string, unknown>>;
+  // Times are those of the test, and not of when the table was read.
   const echo =
-    (changes: object): Change =>
+    (changes: () => object): Change =>
     (payment) =>
-      void Object.assign(payment.accepted.extra, changes);
+      void Object.assign(payment.accepted.extra, changes());
   const signed =
-    (changes: object): Change =>
+    (changes: () => object): Change =>
     (payment) =>
-      void Object.assign(inside(payment).authorization!, changes);
+      void Object.assign(inside(payment).authorization!, changes());
   const flip = (text: string) => text.slice(0, 20) + (text[20] === "0" ? "1" : "0") + text.slice(21);
   const CASES: [string, string, Change][] = [
     ["nothing at all", "payload_format", () => null],
@@ -255,16 +256,20 @@ describe("what is not our offer is not held", () => {
     ["another scheme", "scheme", (p) => void Object.assign(p.accepted, { scheme: "exact" })],
     ["another network", "network_mismatch", (p) => void Object.assign(p.accepted, { network: "eip155:8453" })],
     ["no echo of the deadlines", "extra", (p) => void Object.assign(p.accepted, { extra: null })],
-    ["another amount", "amount_mismatch", signed({ value: "249999" })],
-    ["a transfer to somebody else", "token_collector_mismatch", signed({ to: TILL })],
-    ["a start that the collector ignores", "authorization_not_yet_valid", signed({ validAfter: "1" })],
-    ["a deadline that was not signed", "nonce_mismatch", echo({ captureDeadline: seconds() + 1_000 })],
-    ["a refund deadline that was not signed", "nonce_mismatch", echo({ refundDeadline: seconds() + 10_000 })],
-    ["deadlines in the wrong order", "deadline_ordering", echo({ refundDeadline: seconds() + 400 })],
-    ["a signature that outlives the hold", "deadline_ordering", signed({ validBefore: String(seconds() + 9_000) })],
+    ["another amount", "amount_mismatch", signed(() => ({ value: "249999" }))],
+    ["a transfer to somebody else", "token_collector_mismatch", signed(() => ({ to: TILL }))],
+    ["a start that the collector ignores", "authorization_not_yet_valid", signed(() => ({ validAfter: "1" }))],
+    ["a deadline that was not signed", "nonce_mismatch", echo(() => ({ captureDeadline: seconds() + 1_000 }))],
+    ["a refund deadline that was not signed", "nonce_mismatch", echo(() => ({ refundDeadline: seconds() + 10_000 }))],
+    ["deadlines in the wrong order", "deadline_ordering", echo(() => ({ refundDeadline: seconds() + 400 }))],
+    [
+      "a signature that outlives the hold",
+      "deadline_ordering",
+      signed(() => ({ validBefore: String(seconds() + 9_000) })),
+    ],
     ["another salt", "nonce_mismatch", (p) => void Object.assign(p.payload, { salt: `0x${"7".repeat(64)}` })],
-    ["another nonce", "nonce_mismatch", signed({ nonce: `0x${"7".repeat(64)}` })],
-    ["a payer who did not sign", "signature", signed({ from: "0x00000000000000000000000000000000000000e5" })],
+    ["another nonce", "nonce_mismatch", signed(() => ({ nonce: `0x${"7".repeat(64)}` }))],
+    ["a payer who did not sign", "signature", signed(() => ({ from: "0x00000000000000000000000000000000000000e5" }))],
     [
       "a forged signature",
       "signature",

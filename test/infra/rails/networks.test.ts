@@ -152,7 +152,7 @@ describe("over a chain", () => {
     chain = await fundedChain(8453);
     blindNode = await through(chain.rpcUrl, { eth_getLogs: [] });
     [base] = configuredNetworks(config([{ id: "eip155:8453", rpc_urls: [chain.rpcUrl] }])) as [Network];
-  }, 60_000);
+  });
   afterAll(async () => {
     blindNode?.server.close();
     await chain?.stop();

@@ -60,7 +60,7 @@ beforeAll(async () => {
   const gone = createTcpServer();
   at.nobody = await listening(gone);
   await new Promise((done) => gone.close(done));
-}, 60_000);
+});
 afterAll(async () => {
   hole?.end();
   await chain?.stop();
@@ -108,7 +108,7 @@ test.concurrent.each<[string, () => string, RegExp, RegExp]>([
     },
   ]);
   // The doctor waits 20 s for all nodes together.
-  expect(performance.now() - began).toBeLessThan(15_000);
+  expect(performance.now() - began).toBeLessThan(20_000);
 });
 
 test("a node of another chain is broken, with both ids", async () => {

@@ -34,7 +34,7 @@ beforeAll(async () => {
     [often.address, { transfers: 2, amountAtomic: 350n }],
     [once.address, { transfers: 1, amountAtomic: 100n }],
   ]);
-}, 60_000);
+});
 afterAll(async () => {
   for (const server of servers) server.close();
   await rig.stop();

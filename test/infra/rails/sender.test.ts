@@ -199,9 +199,7 @@ test.each([
   }
 });
 
-test("a transaction that the node let go of stops one wait, and nothing that is sent after it", {
-  timeout: 60_000,
-}, async () => {
+test("a transaction that the node let go of stops one wait, and nothing that is sent after it", async () => {
   const chain = await startLocalChain();
   try {
     const reader = createReader(chain.rpcUrl);
@@ -220,9 +218,7 @@ test("a transaction that the node let go of stops one wait, and nothing that is 
   }
 });
 
-test("fees are what the chain takes: the base fee of the moment, and no tip of another chain; the cost is the receipt's", {
-  timeout: 60_000,
-}, async () => {
+test("fees are what the chain takes: the base fee of the moment, and no tip of another chain; the cost is the receipt's", async () => {
   const chain = await startLocalChain();
   try {
     const reader = createReader(chain.rpcUrl);

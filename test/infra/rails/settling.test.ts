@@ -65,7 +65,7 @@ describe("while no block comes", () => {
     await node("evm_setAutomine", false);
     try {
       const settling = Promise.all(all.map(settle));
-      await expect.poll(() => sent("pending"), { timeout: 5_000 }).toBe(pooled);
+      await expect.poll(() => sent("pending")).toBe(pooled);
       // Whoever would go ahead beside it has asked by now.
       await new Promise((resolve) => setTimeout(resolve, 500));
       expect(await sent("pending")).toBe(pooled);

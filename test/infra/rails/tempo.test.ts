@@ -27,7 +27,7 @@ beforeAll(async () => {
   const networks = JSON.stringify([{ id: node.network, rpc_urls: [node.rpcUrl] }]);
   [network] = configuredNetworks(loadConfig(undefined, { TOUCHSTONE_NETWORKS: networks })) as [Network];
   rail = railOn([network]);
-}, 60_000);
+});
 afterAll(async () => {
   await seller?.close();
   await node?.stop();

@@ -46,9 +46,10 @@ function serveFacilitator(facilitator: FacilitatorClient): Server {
     }
     const { paymentPayload, paymentRequirements } = JSON.parse(Buffer.concat(chunks).toString());
     if (path === "/verify") return json(200, await facilitator.verify(paymentPayload, paymentRequirements));
+    const how = manner;
     const answer = await facilitator.settle(paymentPayload, paymentRequirements);
-    if (manner === "late") return;
-    if (manner === "half") {
+    if (how === "late") return;
+    if (how === "half") {
       response.writeHead(200, { "content-type": "application/json", "content-length": "500" });
       response.write('{"success":true,');
       return void setTimeout(() => request.socket.destroy(), 20);
@@ -189,6 +190,8 @@ describe("a facilitator elsewhere that misbehaves", () => {
   ] as const)("one that %s is unknown, and the chain knows: the buyer was charged", async (_what, how, timeout_ms) => {
     const { payment, payload, outcome } = await settling(how, timeout_ms);
     expect(outcome).toMatchObject({ outcome: "unknown", says: expect.stringContaining("elsewhere") });
+    // It settles in its own time, and the caller may have stopped waiting before that.
+    await expect.poll(() => settlementOf(payment)).not.toBeNull();
     const seen = await settlementOf(payment);
     expect(seen).toMatchObject({ amountAtomic: 77n });
     // The caller that does not look sends it again: nothing moves twice.

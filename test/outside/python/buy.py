@@ -19,7 +19,7 @@ init: dict[str, Any] = asked.get("init") or {}
 
 async def main() -> dict[str, Any]:
     wallet = x402Client().register("eip155:*", ExactEvmScheme(Account.from_key(asked["key"])))
-    async with x402HttpxClient(wallet, timeout=60) as http:
+    async with x402HttpxClient(wallet, timeout=300) as http:
         answer = await http.request(
             init.get("method", "GET"), asked["url"], headers=init.get("headers"), content=init.get("body")
         )

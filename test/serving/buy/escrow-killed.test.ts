@@ -128,7 +128,7 @@ async function recovered({ buyer }: Left, until: (order: Order) => boolean = isE
   const other = await service.another({ staleMs: 0, lookMs: 20 });
   try {
     const orderOf = () => other.buying.orders.table.ofPayer(buyer.address)[0];
-    await expect.poll(() => orderOf() !== undefined && until(orderOf()!), { timeout: 25_000 }).toBe(true);
+    await expect.poll(() => orderOf() !== undefined && until(orderOf()!)).toBe(true);
     return orderOf()!;
   } finally {
     await other.close();

@@ -159,7 +159,7 @@ describe("an execution", () => {
     expect([(await rail.balance(buyer.address)).value, (await rail.balance(ESCROW)).value]).toEqual([before, inEscrow]);
     const order = await orderOf(answer);
     expect(order).toMatchObject({ state: "voided", scheme: "auth-capture", charged: null });
-    await expect.poll(() => kept(order).legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+    await expect.poll(() => kept(order).legs[0]!.fate).toBe("unpaid");
     // The payment to the seller is cancelled behind the answer, before or after the order was asked for.
     expect(order.gas.map(({ kind }) => kind).slice(0, 2)).toEqual(["hold", "void"]);
     expect(kept(order).gas.map(({ kind }) => kind)).toEqual(["hold", "void", "cancel"]);

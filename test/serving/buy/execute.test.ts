@@ -54,7 +54,7 @@ const spentBy = async (address: string, before: bigint) => before - (await rail.
 const unowed = () => {
   const { urls, payTo } = sellerOf("regulars-only");
   const seller = { payTo, url: urls[0]!, cap: capNamed("regulars-only"), lettered: true };
-  return expect.poll(() => service.sales.buying.orders.table.isOwedBy(seller), { timeout: 9_000 }).toBe(false);
+  return expect.poll(() => service.sales.buying.orders.table.isOwedBy(seller)).toBe(false);
 };
 
 /** What the chain says of a leg's payment. */
@@ -156,7 +156,7 @@ test("nobody is left: the last payment is cancelled too, and its seller can be b
   expect(answer.status).toBe(502);
   const [order] = ordersOf(buyer.address);
   // Whatever recovery would do it does an hour from now, and an expiry is minutes away.
-  await expect.poll(() => order!.legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+  await expect.poll(() => order!.legs[0]!.fate).toBe("unpaid");
   expect(await stateOf(order!.legs[0]!)).toMatchObject({ state: "cancelled" });
   expect(order).toMatchObject({ state: "released", charged: null });
   expect(await spentBy(buyer.address, before)).toBe(0n);
@@ -171,7 +171,7 @@ test("a call through via that came to nothing: its payment is cancelled too, whe
   const via = `${service.url}/v1/via/${capNamed("regulars-only")}?a=20&b=22`;
   expect((await buyer.fetch(via)).status).toBe(502);
   const [order] = ordersOf(buyer.address);
-  await expect.poll(() => order!.legs[0]!.fate, { timeout: 10_000 }).toBe("unpaid");
+  await expect.poll(() => order!.legs[0]!.fate).toBe("unpaid");
   expect(await stateOf(order!.legs[0]!)).toMatchObject({ state: "cancelled" });
   expect(order).toMatchObject({ operation: "via", state: "released", charged: null });
   expect(order!.gas).toEqual([
@@ -282,7 +282,7 @@ test("stopped after the order ended and before its payment was cancelled: anothe
   expect(await stateOf(order.legs[0]!)).toMatchObject({ state: "unused" });
   const other = await service.another({ staleMs: 0, lookMs: 20, float: () => Promise.resolve(float) });
   try {
-    await expect.poll(() => other.buying.orders.table.get(order.id)?.legs[0]?.fate, { timeout: 10_000 }).toBe("unpaid");
+    await expect.poll(() => other.buying.orders.table.get(order.id)?.legs[0]?.fate).toBe("unpaid");
   } finally {
     await other.close();
   }

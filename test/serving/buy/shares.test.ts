@@ -63,26 +63,30 @@ function buyingFrom(client: string, buyer: OfficialBuyer) {
   return { sent, buy: (url: string) => buyer.over(fetching)(url), fetching };
 }
 
-test("slow calls of one network and one seller take half of the places; the others buy at once, and nothing was signed in vain", {
-  timeout: 60_000,
-}, async () => {
+test("slow calls of one network and one seller take half of the places; the others buy at once, and nothing was signed in vain", async () => {
   const wallets = await Promise.all([1, 2, 3].map(() => officialBuyer(world)));
   const victim = await officialBuyer(world);
+  const buysHonest = async (query: string): Promise<{ status: number; ms: number }> => {
+    const began = performance.now();
+    const url = `${service.url}/v1/via/${capOf({ url: honest().urls[0]! })}?${query}`;
+    const { status } = await buyingFrom("203.0.113.9", victim).buy(url);
+    return { status, ms: performance.now() - began };
+  };
+  const alone = await buysHonest("a=1&b=2");
+  expect(alone.status).toBe(200);
   const via = `${service.url}/v1/via/${capOf({ url: slowUrl() })}`;
   const calls = Array.from({ length: CALLS }, (_, i) => {
     const one = buyingFrom("198.51.100.1", wallets[i % 3]!);
     return { one, answer: one.buy(`${via}?n=${i}`) };
   });
-  await expect.poll(() => held.length, { timeout: 20_000 }).toBe(VIA_AT_ONCE / 2);
-  const began = performance.now();
-  const bought = await buyingFrom("203.0.113.9", victim).buy(
-    `${service.url}/v1/via/${capOf({ url: honest().urls[0]! })}?a=20&b=22`,
-  );
-  expect([bought.status, performance.now() - began < 8_000]).toEqual([200, true]);
+  await expect.poll(() => held.length).toBe(VIA_AT_ONCE / 2);
+  const beside = await buysHonest("a=20&b=22");
+  // It waits for nobody: a machine on which it takes long takes as long without the slow calls.
+  expect([beside.status, beside.ms < 8_000 + 4 * alone.ms]).toEqual([200, true]);
   // Those that got no place are told so within its wait, while the others are still held.
   const settled = new Map<number, Response>();
   for (const [i, { answer }] of calls.entries()) void answer.then((response) => settled.set(i, response));
-  await expect.poll(() => settled.size, { timeout: 20_000 }).toBe(CALLS - VIA_AT_ONCE / 2);
+  await expect.poll(() => settled.size).toBe(CALLS - VIA_AT_ONCE / 2);
   expect(held).toHaveLength(VIA_AT_ONCE / 2);
   for (const response of settled.values()) {
     expect([response.status, response.headers.get("retry-after")]).toEqual([429, "5"]);
@@ -98,7 +102,7 @@ test("slow calls of one network and one seller take half of the places; the othe
     again.then(async (r) => {
       throw new Error(`${r.status} ${await r.text()}`);
     }),
-    expect.poll(() => held.length, { timeout: 10_000 }).toBe(1),
+    expect.poll(() => held.length).toBe(1),
   ]);
   held[0]!.writeHead(200, { "content-type": "application/json" }).end("{}");
   expect([(await again).status, paidAt.length]).toEqual([200, 1]);

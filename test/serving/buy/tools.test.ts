@@ -166,7 +166,7 @@ describe("a tool of a server with sessions", () => {
       await service.recovering.look();
       return table.get(id)!.recorded;
     };
-    await expect.poll(looked, { timeout: 20_000 }).toBe(true);
+    await expect.poll(looked).toBe(true);
     const fileOf = async (bytes: Buffer) => {
       const found = await service.publicStore.get(`call/${createHash("sha256").update(bytes).digest("hex")}.zst`);
       return decompress(Buffer.from(found!.bytes));

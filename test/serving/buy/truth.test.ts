@@ -113,9 +113,7 @@ const EXPECTATIONS: readonly [object, string | null][] = [
   [{ schema: { properties: { sum: { maximum: 100 } } } }, "expect_schema"],
 ];
 
-test("a buyer's own expectation decides too, and a seller that did its part is not blamed for it", {
-  timeout: 60_000,
-}, async () => {
+test("a buyer's own expectation decides too, and a seller that did its part is not blamed for it", async () => {
   for (const [expected, failed] of EXPECTATIONS) {
     const buyer = await officialBuyer(world);
     const before = (await rail.balance(buyer.address)).value;

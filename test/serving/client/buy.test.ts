@@ -212,7 +212,7 @@ test("an order that was charged, and whose answer is not kept any more, is not t
 test("where the outcome stays open, what is needed to ask again is handed out, and pays nothing twice", async () => {
   via.faults = ["open"];
   via.openFor = 1000;
-  const error = await buy({ patience: { wait_ms: 5, within_ms: 300 } }).catch((thrown: unknown) => thrown);
+  const error = await buy({ patience: { wait_ms: 5, within_ms: 2_000 } }).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(BuyUnknown);
   const { order, state, paid } = error as BuyUnknown;
   expect([order, state, via.settlements.length]).toEqual([ORDER, "settle_unknown", 0]);

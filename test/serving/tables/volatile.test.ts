@@ -37,7 +37,7 @@ const rowsOf = ({ rows }: VolatileRows): Map<string, number> =>
   new Map([...rows.values()].map((row) => [row.capability_id, row.probes]));
 
 // Draws histories.
-test("whatever files a view names, who followed has what a newcomer reads", { timeout: 120_000 }, async () => {
+test("whatever files a view names, who followed has what a newcomer reads", async () => {
   // Every endpoint is in one of two tables.
   const file = fc.uniqueArray(fc.nat(SPECS.length / 2 - 1), { maxLength: 3 });
   const files = fc.array(file, { minLength: FILES, maxLength: FILES });

@@ -30,7 +30,7 @@ const KNOWN = JSON.parse(readFileSync(join(FOLDER, "known.json"), "utf8")) as Re
 /** Types with which a server would send what does not say its charset itself. */
 const TYPES: Record<string, string> = { "text/latin1-letter.txt": "text/plain; charset=iso-8859-1" };
 
-const extractor = createExtractor({ limits: { wallMs: 300_000 }, waitMs: 300_000 });
+const extractor = createExtractor({ limits: { wallMs: 300_000, cpuMs: 100_000 }, waitMs: 300_000 });
 afterAll(() => extractor.close());
 
 const read = (name: string) =>

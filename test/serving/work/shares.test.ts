@@ -35,9 +35,9 @@ const page = Buffer.from("<p>An honest page.</p>");
 const stranger = { payer: "stranger", client: "198.51.100.1" };
 const outcomeOf = (reading: Promise<unknown>) => reading.catch((error: Error) => error);
 
-test("sixteen of one stranger leave a reader to everybody else", { timeout: 30_000 }, async () => {
+test("sixteen of one stranger leave a reader to everybody else", async () => {
   // Enough processor time for an honest page on a busy machine, and less than all sixteen take together.
-  const extractor = opened({ limits: { cpuMs: 4_000, sharedCpuMs: 3_000, wallMs: 60_000 }, waitMs: 15_000 });
+  const extractor = opened({ limits: { cpuMs: 100_000, sharedCpuMs: 6_000, wallMs: 300_000 }, waitMs: 150_000 });
   const bad = Array.from({ length: 16 }, (_, i) =>
     outcomeOf(extractor.read({ bytes: burner(String(i)), kinds: ["pdf"], holder: stranger })),
   );
@@ -52,24 +52,24 @@ test("sixteen of one stranger leave a reader to everybody else", { timeout: 30_0
   expect((await Promise.all(bad)).every((one) => one instanceof Error)).toBe(true);
 });
 
-test("the same bytes are refused at once with what they failed with, whoever sends them", {
-  timeout: 30_000,
-}, async () => {
-  const extractor = opened({ limits: { cpuMs: 1_500, wallMs: 60_000 } });
-  const first = await outcomeOf(extractor.read({ bytes: BURNER, kinds: ["pdf"], holder: stranger }));
+test("the same bytes are refused at once with what they failed with, whoever sends them", async () => {
+  const extractor = opened({ limits: { cpuMs: 1_500, wallMs: 300_000 } });
+  const timed = async (holder: object): Promise<[outcome: unknown, ms: number]> => {
+    const began = performance.now();
+    return [await outcomeOf(extractor.read({ bytes: BURNER, kinds: ["pdf"], holder })), performance.now() - began];
+  };
+  const [first, readingMs] = await timed(stranger);
   expect(first).toBeInstanceOf(NotExtracted);
-  const began = performance.now();
-  expect(await outcomeOf(extractor.read({ bytes: BURNER, kinds: ["pdf"], holder: { client: "other" } }))).toBe(first);
-  expect(performance.now() - began).toBeLessThan(500);
+  const [again, againMs] = await timed({ client: "other" });
+  expect(again).toBe(first);
+  expect(againMs).toBeLessThan(readingMs / 3);
   const more = outcomeOf(extractor.read({ bytes: burner("more"), kinds: ["pdf"], holder: stranger }));
   expect(await more).not.toBe(first);
 });
 
-test("a document that takes long makes room where others wait, and that is nothing against it", {
-  timeout: 30_000,
-}, async () => {
-  const limits = { cpuMs: 60_000, sharedCpuMs: 700, wallMs: 60_000 };
-  const extractor = opened({ atOnce: 1, limits, waitMs: 25_000 });
+test("a document that takes long makes room where others wait, and that is nothing against it", async () => {
+  const limits = { cpuMs: 60_000, sharedCpuMs: 700, wallMs: 300_000 };
+  const extractor = opened({ atOnce: 1, limits, waitMs: 150_000 });
   const long = outcomeOf(extractor.read({ bytes: BURNER, kinds: ["pdf"], holder: stranger }));
   await new Promise((done) => setTimeout(done, 50));
   const waiting = extractor.read({ bytes: page, type: "text/html", kinds: ["html"], holder: { client: "other" } });

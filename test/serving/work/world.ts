@@ -59,7 +59,7 @@ export async function worldOf(site: Site, more: Partial<Omit<WorkDeps, "clock">>
   const key = { kty: "OKP", crv: "Ed25519", x, kid: signer.kid, use: "sig", alg: "EdDSA", purpose: "answers" };
   const clock = new FixedClock(NOW);
   const egress: Egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
-  const extractor: Extractor = createExtractor({ limits: { wallMs: 300_000 }, waitMs: 300_000 });
+  const extractor: Extractor = createExtractor({ limits: { wallMs: 300_000, cpuMs: 100_000 }, waitMs: 300_000 });
   const corpus = docsCorpus({ docs: new Map(), baseUrl: "https://us.example", extractor, clock });
   const bodiesDir = await mkdtemp(join(tmpdir(), "bodies-"));
   const store = await openDirectoryStore(bodiesDir);

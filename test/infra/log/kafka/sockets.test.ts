@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import type { ISocketFactoryArgs } from "kafkajs";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createSockets, type SocketSettings } from "../../../../infra/log/kafka/client.ts";
 
 /** A broker that does what a test says; every connection that it took is kept. */
@@ -107,7 +107,7 @@ test("one that was closed here says nothing more, and nothing is left of it", as
 
 test("one on which nothing was asked is closed in silence: it was opened twice", async () => {
   const { socket, heard, broker } = await open({ firstWordMs: 20 });
-  await once(broker, "end");
+  await expect.poll(() => broker.readableEnded).toBe(true);
   expect([heard, socket.destroyed]).toEqual([[], true]);
 });
 
@@ -123,13 +123,27 @@ test("one without an answer is ended with an error; whoever joins a group waits 
 });
 
 test("one that is answered in time lives, however long it is quiet between requests", async () => {
-  const { socket, heard, broker } = await open({ answerMs: 400, firstWordMs: 400 });
-  broker.on("data", () => broker.write(answer(4, 5)));
-  for (let n = 1; n <= 2; n++) {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  try {
+    const { socket, heard, broker } = await open({ answerMs: 400, firstWordMs: 400 });
+    const answers = Array(2).fill(hex(answer(4, 5)));
+    for (const _ of answers) {
+      vi.advanceTimersByTime(399);
+      const asked = once(broker, "data");
+      socket.write(request());
+      await asked;
+      vi.advanceTimersByTime(399);
+      const answered = once(socket, "data");
+      broker.write(answer(4, 5));
+      await answered;
+      vi.advanceTimersByTime(600);
+    }
+    expect([heard, socket.destroyed]).toEqual([answers, false]);
+    // The same clock ends one that is not answered in time.
     socket.write(request());
-    await expect.poll(() => heard.length).toBe(n);
-    await new Promise((resolve) => setTimeout(resolve, 600));
+    vi.advanceTimersByTime(400);
+    expect([heard.slice(2), socket.destroyed]).toEqual([[], true]);
+  } finally {
+    vi.useRealTimers();
   }
-  expect([heard.length, socket.destroyed]).toEqual([2, false]);
-  socket.end();
 });
