@@ -12,16 +12,21 @@ const BLIND_BYTE_BELOW = 64;
 /** The form of a slot in evidence lines: number of the block, and minute in it. */
 const SLOT = /^(\d{1,6})\/(\d{1,3})$/;
 /**
- * Largest time by which a call may precede the commitment to its plan, ms. The call's time is from an observer's clock,
- * the commitment's from the publisher's clock.
+ * Largest difference between two clocks, ms, or between two times of a clock that was set in between. By this much a
+ * call's time (an observer's clock) may precede the commitment to its plan (the publisher's clock), and lie before its
+ * planned minute or after its block.
  */
 const MAX_CLOCK_DIFFERENCE_MS = 5 * 60_000;
 
 /**
  * Checks that the minute of each planned call's slot, and the kind of wallet that paid, follow from the secret salt of
- * the day, and that no call precedes the publication of the salt's hash. A call's time is not compared with its slot.
- * The salt itself is published after the day (verification-method.md, section 5). This class does not use the planner's
- * code, so that it also finds faults of the planner.
+ * the day, and that no call precedes the publication of the salt's hash. The salt itself is published after the day
+ * (verification-method.md, section 5). This class does not use the planner's code, so that it also finds faults of the
+ * planner.
+ *
+ * A call whose time does not fit its slot is counted as open, not as broken. The observer begins a call between its
+ * planned minute and the end of its block. But if its clock is set or its machine sleeps during the call, an honest
+ * record has another time.
  */
 export class ScheduleAudit {
   readonly salts = new Check("salts of days, opened");
@@ -85,6 +90,8 @@ export class ScheduleAudit {
     } else if (line.kind === 1 && !fitsPlan(line, planBytes, blockOfDay)) {
       const got = `${line.blind ? "a blind" : "a known"} wallet in block ${blockOfDay}${line.retest ? " (re-test)" : ""}`;
       this.calls.addProblem({ key, expected: `the wallet and block of ${day}'s plan`, got });
+    } else if (!fitsSlot(line, block, minute)) {
+      this.calls.countOpen(`${key}: its time ${line.t} is before its planned minute, or after its block`);
     } else this.calls.countOk();
   }
 
@@ -96,6 +103,13 @@ export class ScheduleAudit {
   get findings(): Finding[] {
     return [this.salts.finding, this.calls.finding];
   }
+}
+
+/** Returns whether a call's time lies between its planned minute and the end of its block, as far as clocks agree. */
+function fitsSlot({ t }: SampleLine, block: number, minute: number): boolean {
+  const earliestMs = blockStart(block).getTime() + minute * 60_000 - MAX_CLOCK_DIFFERENCE_MS;
+  const latestMs = blockStart(block + 1).getTime() + MAX_CLOCK_DIFFERENCE_MS;
+  return Date.parse(t) >= earliestMs && Date.parse(t) <= latestMs;
 }
 
 /**

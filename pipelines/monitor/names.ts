@@ -107,7 +107,10 @@ export interface NameChange {
   capability_id: string;
   /** null before the endpoint's first listing. */
   url: string | null;
-  /** The names for which this leaf was read and which the endpoint matches. */
+  /**
+   * The names for which this leaf was read and which the endpoint matches. If the leaf was read for a new name, also
+   * the earlier names of the endpoint.
+   */
   names: string[];
   change:
     | "listed"
@@ -218,8 +221,11 @@ class NameScan {
     private readonly state: MonitorState,
     private readonly log: string,
     private readonly names: readonly WatchedName[],
-    /** False for names that were not watched before: changes that earlier leaves made are not reported. */
-    private readonly writesNotices: boolean,
+    /**
+     * Whether the names were not watched before. Then changes are reported only for endpoints that an earlier name
+     * watches.
+     */
+    private readonly areNamesNew: boolean,
     private readonly post: boolean,
   ) {
     this.#watched = new Map(
@@ -308,7 +314,11 @@ class NameScan {
   }
 
   #addNotice(before: WatchedState, leaf: Pick<Leaf, "index" | "at">, difference: Difference | null): void {
-    if (!difference || !this.writesNotices) return;
+    if (!difference) return;
+    // The leaves of an endpoint are applied once, for all of its names. An earlier name that has not read this leaf yet
+    // (many notices wait, or the command line leaves the name out now) will not get it later, so it is reported now.
+    const hasEarlierName = this.#currentNames(before).length < before.names.length;
+    if (this.areNamesNew && !hasEarlierName) return;
     this.#notices.push(this.#createNotice(before, leaf, difference));
   }
 
@@ -316,7 +326,7 @@ class NameScan {
     const { cap, listing } = watched.endpoint;
     const to = difference.to as ListingFacts | null;
     const url = difference.change === "listed" ? (to?.url ?? null) : (listing?.url ?? null);
-    const names = this.#currentNames(watched).map(nameText);
+    const names = (this.areNamesNew ? watched.names : this.#currentNames(watched)).map(nameText);
     const commonMembers = { type: "monitor.changed" as const, log: this.log, capability_id: cap, url, names };
     return { ...commonMembers, ...difference, leaf: index, at };
   }
@@ -376,7 +386,8 @@ export interface NamesParts {
 
 /**
  * Reads for each name the leaves that were not read for it yet, and commits what they change. Only watched endpoints
- * are kept in memory. For names that were not watched before, all leaves are read and no notices are made.
+ * are kept in memory. For names that were not watched before, all leaves are read, and notices are made only for
+ * endpoints that an earlier name watches, from where that name stopped.
  * @returns the endpoints that match the names that were not watched before
  * @throws what `leaves` throws, Failure `usage` when too many endpoints match; what was committed before stays
  */
@@ -391,7 +402,7 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
   // Leaves are read for known names first, so that their notices are made even if reading for new names fails.
   for (const [next, group] of [...groups].sort(([a], [b]) => (a ?? size + 1) - (b ?? size + 1))) {
     if (next !== null && next >= size) continue;
-    const scan = new NameScan(state, log, group, next !== null, post);
+    const scan = new NameScan(state, log, group, next === null, post);
     let nextLeaf = next ?? 0;
     for await (const { index, leaf } of parts.leaves(nextLeaf)) {
       if (next !== null && scan.isFull) break;

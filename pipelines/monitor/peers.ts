@@ -112,10 +112,12 @@ export async function pullPeer(
     if (page.log !== origin)
       throw new Failure("tampered", `${peer.url} follows ${page.log.slice(0, 200)}, not ${origin}`);
     if (page.id !== id) {
-      // The peer has a new state file, so its numbers start again at 1.
+      // The peer has a new state file, so its numbers start again at 1. A page after a number of the old file would leave
+      // out the first checkpoints of the new one, so it is not used.
+      const isFirstPage = after === 0;
       [id, after] = [page.id, 0];
       state.savePeer(peer.url, { id, after });
-      if (pages === 0) continue;
+      if (!isFirstPage) continue;
     }
     for (const { note } of page.checkpoints) {
       try {

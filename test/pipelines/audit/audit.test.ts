@@ -22,7 +22,7 @@ import { openSourceTreeHead } from "../../../pipelines/published/trust.ts";
 import { commitmentHash, createCommitmentRecord } from "../../../pipelines/record/commitment.ts";
 import { sealEnvelope } from "../../../pipelines/record/envelope.ts";
 import type { SampleLine } from "../../../pipelines/record/evidence.ts";
-import { blockOf, dayStart } from "../../../pipelines/record/time.ts";
+import { blockOf, blockStart, dayStart } from "../../../pipelines/record/time.ts";
 import { drawn, SEED } from "../../helpers/drawn.ts";
 import { auditOf } from "../../helpers/published.ts";
 import { capOf, correction, handshake, listing } from "../2-ingest/records.ts";
@@ -349,6 +349,7 @@ describe("calls against the opened plan", () => {
       capability_id: cap,
       kind: 1,
       slot: `${first + b}/${minute}`,
+      t: new Date(blockStart(first + b).getTime() + minute * 60_000).toISOString(),
       ...more,
     }) as unknown as SampleLine;
   const checkOf = (one: SampleLine, opened = true) => {

@@ -83,6 +83,22 @@ describe("a plan that is shown for calls made at will", () => {
     expect(findingOf(report, CALLS)).toMatchObject({ result: "ok", checked: 1 });
   });
 
+  test.each<[string, string, number]>([
+    ["a minute after its own", "2026-10-05T13:08:00.000Z", 1],
+    ["late in its block", "2026-10-05T17:59:59.999Z", 1],
+    ["five minutes before its own, by a clock that was set", "2026-10-05T13:02:00.000Z", 1],
+    ["hours before its own", "2026-10-05T09:07:00.000Z", 0],
+    ["in a later block", "2026-10-05T18:07:00.000Z", 0],
+  ])("a call whose time is %s is proven, or open, and never broken", async (_, t, checked) => {
+    const report = await audited([schedule(EVENING, DAY, FITS)], call({ t }));
+    const { result, ...counts } = findingOf(report, CALLS);
+    expect([report.proven, result, counts.checked, counts.open]).toEqual([true, "ok", checked, 1 - checked]);
+    if (checked === 0)
+      expect(counts.says).toBe(
+        `${call().obs_id} of ${CAP}: its time ${t} is before its planned minute, or after its block`,
+      );
+  });
+
   test.each<[string, unknown]>([
     ["no slot", undefined],
     ["a slot that is no text", { toString: 1 }],

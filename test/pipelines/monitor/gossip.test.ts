@@ -110,6 +110,46 @@ test("pages are bounded, and a pull goes on where the last one ended", async () 
   expect([round.newCheckpoints, peer.droppedCheckpoints, round.faults, round.warnings.length]).toEqual([1, 9, [], 1]);
 });
 
+test.each([
+  ["before", 0],
+  ["between two pages of", 1],
+])("a peer that gets a new memory %s a pull is read from its first checkpoint", async (_, pagesBefore) => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "a", 3);
+  const notes = Array.from({ length: 4 }, (_, i) =>
+    record.note({ size: 1_000 + i, root: Buffer.alloc(32, i) }).toString(),
+  );
+  const memories = [notes.slice(0, 2), notes].map((kept, i) => ({ id: `memory ${i}`, kept }));
+  const asked: string[] = [];
+  let pagesLeft = 1;
+  // One checkpoint a page.
+  const { url } = keep(
+    await listening((path) => {
+      const after = Number(path.split("=")[1]);
+      const { id, kept } = memories[pagesLeft-- > 0 ? 0 : 1]!;
+      asked.push(`${id} after ${after}`);
+      const checkpoints = kept
+        .slice(after, after + 1)
+        .map((note) => ({ n: after + 1, note, seen_at: NOW, verdict: "unproven" }));
+      const next = after + 1 < kept.length ? after + 1 : null;
+      return { status: 200, body: JSON.stringify({ log: ORIGIN, id, checkpoints, next }) };
+    }),
+  );
+  const own = await bed();
+  const monitor = own.monitor({ sources: [folder(record)], keys: keys(record), peers: [new Peer(url)] });
+  if (pagesBefore === 0) {
+    pagesLeft = 2;
+    await monitor.runRound();
+    expect(asked.splice(0)).toEqual(["memory 0 after 0", "memory 0 after 1"]);
+  }
+  await monitor.runRound();
+  expect(asked).toEqual([
+    ...(pagesBefore === 0 ? ["memory 1 after 2"] : ["memory 0 after 0", "memory 1 after 1"]),
+    ...["memory 1 after 0", "memory 1 after 1", "memory 1 after 2", "memory 1 after 3"],
+  ]);
+  expect([own.state.count("unproven"), own.state.readPeer(url)]).toEqual([4, { id: "memory 1", after: 4 }]);
+});
+
 const LIES: [
   string,
   (record: PublicRecord, page: CheckpointsPage) => Promise<{ status: number; body?: string }>,

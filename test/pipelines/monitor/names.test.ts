@@ -1,5 +1,5 @@
 import { createHmac } from "node:crypto";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { exitCodeOf } from "../../../commands/exit.ts";
 import { FixedClock } from "../../../infra/clock.ts";
 import { createEgress } from "../../../infra/egress/create.ts";
@@ -131,6 +131,25 @@ test("a new name takes over the endpoints that another name watched before it", 
   expect(toldNow()).toEqual([
     ["dispute", "dispute: it was our own fault"],
     ["delisted", "no longer listed"],
+  ]);
+});
+
+test.each([
+  ["waits for its webhook", true],
+  ["is left out until later", false],
+])("a new name loses no notice of an endpoint that an earlier name watches, which %s", async (_, isGiven) => {
+  await record.publish([sellerListing()], sellerCard(record, "B"));
+  const byCap = names({ cap: [CAP] });
+  const byDomain = names({ domain: ["seller.example"] });
+  await round(byCap);
+  // Published for both names, but only the first is to be told: the second was not given before.
+  await record.publish(sellerCard(record, "F", [], 8), [listingDraft({ url: "https://www.seller.example/new" })]);
+  const waiting = vi.spyOn(bed.state, "countWaitingNotices").mockReturnValue(isGiven ? 10_000 : 0);
+  await round(isGiven ? [...byCap, ...byDomain] : byDomain);
+  waiting.mockRestore();
+  await round([...byCap, ...byDomain]);
+  expect(bed.told.map(({ change, leaf, names }) => [change, leaf, names])).toEqual([
+    ["band", 7, [`cap ${CAP}`, "domain seller.example"]],
   ]);
 });
 
