@@ -138,7 +138,11 @@ const TYPED: readonly (readonly [line: string, code: ExitName, says: RegExp])[] 
   ["mirror data/public copy --max-age 0", "ok", /^synced: localhost:8402, \d+ leaves/m],
   ["export copy table.parquet --what grades", "ok", /^wrote \d+ cards of localhost:8402/m],
   isYesterdayClosed
-    ? ["recompute URL --from copy", "ok", /^[1-9]\d* ok, \d+ pending, 0 differ, 0 not run;.* evidence up to YESTERDAY,/m]
+    ? [
+        "recompute URL --from copy",
+        "ok",
+        /^[1-9]\d* ok, \d+ pending, 0 differ, 0 not run;.* evidence up to YESTERDAY,/m,
+      ]
     : ["recompute URL --from copy", "nothing", /^0 ok, \d+ pending, 0 differ, 0 not run;/m],
   ["audit copy", "ok", /^proven: /m],
   ["resume nothing.json", "unreadable", /nothing\.json/],
