@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from "vitest";
 import type { MirrorOptions } from "../../../pipelines/mirror/run.ts";
 import { Unproven } from "../../../pipelines/published/errors.ts";
-import { ForgedRecord } from "../audit/forged.ts";
+import { ForgedRecord, paidLine } from "../audit/forged.ts";
 import { Mirror } from "./testbed.ts";
 
 /** What a log signs and proves, but no reader can use: its own fault, and never one of the mirror. */
@@ -47,4 +47,14 @@ test.each([
     await expect(mirror.run(source, OPTIONS)).rejects.toThrow("leaf 1");
   }
   expect(Buffer.from((await mirror.publicStore.get("checkpoint"))!.bytes)).toEqual(before);
+});
+
+test("a published call of a negative length is missing, and later runs ask for it again", async () => {
+  const record = new ForgedRecord();
+  const call = { kind: 2, request_sha256: HASH, request_bytes: -1 } as never;
+  await record.close("2026-10-05", "2026-10-06T00:00:00.000Z", [paidLine(0, call)]);
+  const mirror = await mirrored(record);
+  const { source } = await record.open();
+  const again = await mirror.run(source, OPTIONS);
+  expect(again.missing).toMatchObject([{ key: `call/${HASH}.zst`, got: "-1", tries: 2 }]);
 });
