@@ -54,7 +54,8 @@ async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: M
   const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted.index, missingList, true);
   const verified = await run.copyNew(head, tiles);
   const fetched = summary.fetched + verified.fetched;
-  return { ...verified, from: summary.from, fetched, mended: [...(summary.mended ?? []), ...(verified.mended ?? [])] };
+  const mended = [...(summary.mended ?? []), ...(verified.mended ?? [])];
+  return { ...verified, changed: summary.changed || mended.length > 0, from: summary.from, fetched, mended };
 }
 
 /** Copies and proves what is new in the source, or fetches only missing objects if its tree has not grown. */
@@ -119,7 +120,7 @@ export interface FollowOptions extends MirrorOptions {
   /** Ends {@link followMirror} when it aborts: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run whose result is not `idle`, when the exposed objects are durable and proven. If it throws,
+   * Called after each run that changed the exposed objects, when these are durable and proven. If it throws,
    * {@link followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
@@ -157,7 +158,7 @@ export async function followMirror(options: FollowOptions): Promise<void> {
       pauseSeconds = everySeconds;
       onRun?.(summary);
     }
-    if (summary && summary.result !== "idle") await onSnapshot?.(summary);
+    if (summary?.changed) await onSnapshot?.(summary);
     // `sleep` throws when the signal aborts, which only ends the pause. Any other error is thrown.
     await options.clock.sleep(pauseSeconds * 1_000, signal).catch((error: unknown) => {
       if (!signal.aborted) throw error;
