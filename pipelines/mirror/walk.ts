@@ -2,7 +2,7 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
-import { parseJson, parseLeaf, Unproven } from "../published/errors.ts";
+import { parseEntry, parseLeaf } from "../published/errors.ts";
 import { toNewestIndex } from "../published/fold.ts";
 import { type CardSignatures, chainOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { createObjectFetch, type ProvenBundle } from "../published/reader.ts";
@@ -123,9 +123,7 @@ export class LeafWalk {
   #write = ({ level, n, width, bytes }: Tile): Promise<void> => this.exposed.put(tilePath(level, n, width), bytes);
 
   async #readLeaf(index: number, entry: Buffer): Promise<void> {
-    const leaf = parseJson(entry) as Leaf | null | undefined;
-    if (leaf?.index !== index)
-      throw new Unproven(`leaf ${index}`, "JSON with its index", entry.toString("utf8", 0, 80));
+    const leaf = parseEntry(index, entry);
     const jwks: Jwks | null = this.chain?.jwks ?? null;
     switch (leaf.kind) {
       case "grade":

@@ -52,7 +52,7 @@ async function findKeysDocument(
     }
     return null;
   } catch (error) {
-    if (error instanceof Failure || error instanceof SyntaxError) return null;
+    if (error instanceof Failure) return null;
     throw error;
   }
 }
