@@ -16,7 +16,7 @@ import { readProvenLeaves } from "../published/leaves.ts";
 import { RelatedPartiesFold } from "../published/related-parties.ts";
 import type { Source } from "../published/source.ts";
 import { capId } from "../record/ids.ts";
-import { EvidenceLeaf, GradeLeaf, type Leaf, RelatedPartiesLeaf } from "../record/leaf.ts";
+import { CorrectionLeaf, EvidenceLeaf, GradeLeaf, type Leaf, ListingLeaf, RelatedPartiesLeaf } from "../record/leaf.ts";
 import { normaliseUrl } from "../record/url.ts";
 import { METHODS } from "../record/vocabulary.ts";
 
@@ -172,16 +172,15 @@ export class RecordGatherer {
           this.#chain = verifyKeysDocument(leaf, await fetchNamed(this.source, leaf, "keys"), this.#chain);
         return;
       case "listing":
-        if (leaf.url === this.#url) this.#wantedCaps.add(leaf.capability_id);
-        if (this.#isWanted(leaf.capability_id)) this.#addListing(leaf.capability_id, leaf.url);
+        this.#addListing(parseLeaf(ListingLeaf, leaf));
         return;
       case "correction":
       case "dispute":
       case "reinstated":
-        if (this.#isWanted(leaf.capability_id)) this.#applyLeaf(leaf.capability_id, leaf);
+        if (this.#isWanted(leaf.capability_id)) this.#applyLeaf(leaf.capability_id, parseLeaf(CorrectionLeaf, leaf));
         return;
       case "grade":
-        if (this.#isWanted(leaf.card.capability_id)) this.#addGrade(parseLeaf(GradeLeaf, leaf));
+        if (this.#isWanted(leaf.card?.capability_id)) this.#addGrade(parseLeaf(GradeLeaf, leaf));
         return;
       case "kin":
         // Unreadable leaves may have changed the table. After them, tables are taken from the evidence files only.
@@ -202,7 +201,9 @@ export class RecordGatherer {
     return { before: endpointBefore, after: endpointAfter };
   }
 
-  #addListing(cap: string, url: string): void {
+  #addListing({ capability_id: cap, url }: ListingLeaf): void {
+    if (url === this.#url) this.#wantedCaps.add(cap);
+    if (!this.#isWanted(cap)) return;
     this.#gathered.urls.set(cap, url);
     if (!this.#gathered.groups.has(cap)) this.#gathered.groups.set(cap, []);
   }

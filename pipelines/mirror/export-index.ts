@@ -2,16 +2,16 @@ import { Failure } from "../../infra/errors.ts";
 import type { ReadableStore } from "../../infra/store/directory.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
 import { parseUrl } from "../../infra/url.ts";
-import { parseJson, Unproven } from "../published/errors.ts";
+import { parseEntry, parseJson, parseLeaf, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { componentColumns, componentValuesOf, compositeOf } from "../published/index-table.ts";
 import { MAX_BYTES } from "../published/limits.ts";
-import { HINT_INDEX } from "../published/objects.ts";
+import { HINT_INDEX, shardKey } from "../published/objects.ts";
 import { COLUMN, type Columns, type Row, toDate, writeParquet } from "../published/parquet-table.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
-import { IndexLine, Leaf } from "../record/leaf.ts";
+import { IndexLeaf, IndexLine } from "../record/leaf.ts";
 import {
   type EndpointSummary,
   LETTERS,
@@ -68,10 +68,12 @@ async function openIndexOfLeaf(record: RecordToRead, leafIndex: number): Promise
   const { source, head } = record;
   const reader = await RecordReader.openWithFetch(createSourceFetch(source), head);
   const entry = (await reader.entries(Math.floor(leafIndex / TILE_WIDTH)))[leafIndex % TILE_WIDTH];
-  const leaf = entry && Leaf.parse(parseJson(entry));
-  if (leaf?.kind !== "index")
-    throw new Unproven(`leaf ${leafIndex}`, "a leaf that names an index", leaf?.kind ?? "none");
-  const list = IndexList.parse(parseJson(await fetchNamed(source, leaf, "indexList")));
+  const named = entry && parseEntry(leafIndex, entry);
+  if (named?.kind !== "index")
+    throw new Unproven(`leaf ${leafIndex}`, "a leaf that names an index", named?.kind ?? "none");
+  const leaf = parseLeaf(IndexLeaf, named);
+  const { data: list } = IndexList.safeParse(parseJson(await fetchNamed(source, leaf, "indexList")));
+  if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
   return {
     ...record,
     treeSize: list.tree_size,
@@ -85,7 +87,12 @@ async function openIndexOfLeaf(record: RecordToRead, leafIndex: number): Promise
 
 async function* readShardLines(source: Source, shard: ShardLine): AsyncGenerator<IndexLine> {
   const text = await unpackShard(await fetchShard(source, shard), shard);
-  for (const line of text.toString("utf8").split("\n")) if (line) yield IndexLine.parse(JSON.parse(line));
+  for (const line of text.toString("utf8").split("\n")) {
+    if (!line) continue;
+    const { data } = IndexLine.safeParse(parseJson(Buffer.from(line)));
+    if (!data) throw new Unproven(shardKey(shard.sha256), "lines of an index", line.slice(0, 80));
+    yield data;
+  }
 }
 
 /** One row for each endpoint. Column `card` has the whole signed card, so that anybody can verify the row. */

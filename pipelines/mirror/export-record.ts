@@ -6,7 +6,7 @@ import { readProvenLeaves } from "../published/leaves.ts";
 import { COLUMN, type Columns, type Row, toDate } from "../published/parquet-table.ts";
 import type { Source } from "../published/source.ts";
 import { type AmendmentLine, type EvidenceLine, parseEvidenceLine, SampleLine } from "../record/evidence.ts";
-import { EvidenceLeaf, type GradeLeaf, type Leaf } from "../record/leaf.ts";
+import { EvidenceLeaf, GradeLeaf, ListingLeaf } from "../record/leaf.ts";
 import { BANDS, type Band } from "../record/vocabulary.ts";
 
 /** A proven record that is read for analysis: its source, and the head up to which it is read. */
@@ -66,12 +66,15 @@ export interface LeafFacts {
 
 /**
  * Reads all leaves of the record once and collects their facts.
- * @throws Tampered, MissingObject, Unproven, SourceDown; SyntaxError for a leaf that is not JSON
+ * @throws Tampered, MissingObject, Unproven, SourceDown
  */
 export async function readLeaves({ source, head }: RecordToRead): Promise<LeafFacts> {
   const facts: LeafFacts = { evidence: [], rawLetters: new Uint8Array(head.size), urls: new Map() };
   for await (const { leaf, index } of readProvenLeaves(source, head)) {
-    if (leaf.kind === "listing") facts.urls.set(leaf.capability_id, { url: leaf.url, method: leaf.method });
+    if (leaf.kind === "listing") {
+      const { capability_id, url, method } = parseLeaf(ListingLeaf, leaf);
+      facts.urls.set(capability_id, { url, method });
+    }
     if (leaf.kind === "grade") facts.rawLetters[index] = LETTERS.indexOf(leaf.raw_band) + 1;
     if (leaf.kind !== "evidence") continue;
     const file = evidenceFileOf(parseLeaf(EvidenceLeaf, leaf));
@@ -163,7 +166,7 @@ export async function* gradeRows(record: RecordToRead): AsyncGenerator<Row> {
   const facts = await readLeaves(record);
   const asOf = toDate(record.asOf);
   for await (const { leaf } of readProvenLeaves(record.source, record.head)) {
-    if ((leaf as Leaf).kind === "grade") yield gradeRow(leaf as GradeLeaf, facts, asOf);
+    if (leaf.kind === "grade") yield gradeRow(parseLeaf(GradeLeaf, leaf), facts, asOf);
   }
 }
 

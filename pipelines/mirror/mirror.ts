@@ -5,8 +5,8 @@ import { Unproven } from "../published/errors.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { createSourceFetch } from "../published/source.ts";
-import { openTreeHead, trustOfPins } from "../published/trust.ts";
-import { findLaterKeys, followKeys } from "./rotation.ts";
+import { openTreeHead, type Pins, trustOfPins } from "../published/trust.ts";
+import { areSamePins, findLaterKeys, followKeys } from "./rotation.ts";
 import { exposeTreeHead, type MirrorOptions, MirrorRun, type MirrorSummary } from "./run.ts";
 import {
   checkAge,
@@ -14,9 +14,9 @@ import {
   checkNotOlder,
   type MirrorCommit,
   MirrorState,
+  pinsFor,
   type SavedTreeHead,
   toSavedTreeHead,
-  trustOf,
 } from "./state.ts";
 
 /**
@@ -48,18 +48,20 @@ async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: M
   const { source, keys = {}, say = () => undefined } = options;
   const trusted = (await state.readCommit())!;
   const note = Buffer.from(trusted.head.note);
-  const head = openTreeHead(note, await trustOf(source, note, state, keys, say), null);
+  const pins = await pinsFor(source, note, state, keys, say);
+  const head = openTreeHead(note, { ...trustOfPins(pins), policy: keys.policy }, null);
   const missingList = await state.readMissing();
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
   const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted.index, missingList, true);
   const verified = await run.copyNew(head, tiles);
   const fetched = summary.fetched + verified.fetched;
-  return { ...verified, from: summary.from, fetched, mended: [...(summary.mended ?? []), ...(verified.mended ?? [])] };
+  const mended = [...(summary.mended ?? []), ...(verified.mended ?? [])];
+  return { ...verified, changed: summary.changed || mended.length > 0, from: summary.from, fetched, mended };
 }
 
 /** Copies and proves what is new in the source, or fetches only missing objects if its tree has not grown. */
 async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promise<MirrorSummary> {
-  const { source, publicStore, clock, say = () => undefined } = options;
+  const { source, publicStore, clock, keys = {}, say = () => undefined } = options;
   const [lastCommit, pending, missingList] = [
     await state.readCommit(),
     await state.readPending(),
@@ -72,7 +74,11 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   if (trusted) await exposeTreeHead(publicStore, trusted);
   const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
-  const head = await treeHeadOrRotated(options, bytes, state, lastCommit, say);
+  const pins = await pinsFor(source, bytes, state, keys, say);
+  const head = await treeHeadOrRotated(options, bytes, pins, lastCommit);
+  const pinned = await state.readPins();
+  // Only keys that verified the checkpoint, themselves or by their successors, are saved.
+  if (!pinned || !areSamePins(pinned, pins)) await state.savePins(pins);
   const earlierHeads = [lastCommit?.head, pending].filter((one): one is SavedTreeHead => !!one);
   for (const earlierHead of earlierHeads) await checkNotOlder(head, earlierHead, state);
   const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted?.index ?? null, missingList);
@@ -93,21 +99,20 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
  * that continue the proven chain, since the trusted keys may have retired.
  */
 async function treeHeadOrRotated(
-  { source, publicStore, clock, keys = {} }: MirrorOptions,
+  { source, publicStore, clock, keys = {}, say = () => undefined }: MirrorOptions,
   bytes: Uint8Array,
-  state: MirrorState,
+  pins: Pins,
   lastCommit: MirrorCommit | null,
-  say: (text: string) => void,
 ): Promise<Checkpoint> {
-  const trust = await trustOf(source, bytes, state, keys, say);
+  const { policy } = keys;
+  const trust = { ...trustOfPins(pins), policy };
   try {
     return openTreeHead(bytes, trust, clock);
   } catch (error) {
-    const pins = await state.readPins();
-    if (!(error instanceof Unproven) || !lastCommit?.keys || !pins) throw error;
+    if (!(error instanceof Unproven) || !lastCommit?.keys) throw error;
     const laterPins = await findLaterKeys(source, publicStore, pins, lastCommit.keys, trust.log.name, clock);
     if (!laterPins) throw error;
-    const head = openTreeHead(bytes, { ...trustOfPins(laterPins), policy: keys.policy }, clock);
+    const head = openTreeHead(bytes, { ...trustOfPins(laterPins), policy }, clock);
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
     return head;
   }
@@ -119,7 +124,7 @@ export interface FollowOptions extends MirrorOptions {
   /** Ends {@link followMirror} when it aborts: a running run is finished first; a pause ends at once. */
   signal: AbortSignal;
   /**
-   * Called after each run whose result is not `idle`, when the exposed objects are durable and proven. If it throws,
+   * Called after each run that changed the exposed objects, when these are durable and proven. If it throws,
    * {@link followMirror} ends.
    */
   onSnapshot?: (summary: MirrorSummary) => void | Promise<void>;
@@ -157,7 +162,7 @@ export async function followMirror(options: FollowOptions): Promise<void> {
       pauseSeconds = everySeconds;
       onRun?.(summary);
     }
-    if (summary && summary.result !== "idle") await onSnapshot?.(summary);
+    if (summary?.changed) await onSnapshot?.(summary);
     // `sleep` throws when the signal aborts, which only ends the pause. Any other error is thrown.
     await options.clock.sleep(pauseSeconds * 1_000, signal).catch((error: unknown) => {
       if (!signal.aborted) throw error;

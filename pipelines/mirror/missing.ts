@@ -14,6 +14,7 @@ import type { Missing, MissingList, NewestLeaves } from "./state.ts";
 /**
  * An object outside the tree that a leaf, a list of shards or an evidence line names, with everything that proves it.
  * Keys documents are not among these objects: the chain of keys needs each of them, so a run that lacks one fails.
+ * The length of a call comes from an evidence line and may be negative; fetchCall refuses it, and the call stays listed.
  */
 const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("index"), leaf: IndexLeaf, jwks: z.custom<Jwks>().nullable() }),
@@ -21,7 +22,7 @@ const Wanted = z.discriminatedUnion("what", [
   z.object({ what: z.literal("shard"), line: ShardLine }),
   z.object({ what: z.literal("evidence"), leaf: EvidenceLeaf }),
   z.object({ what: z.literal("archive"), leaf: ArchiveLeaf }),
-  z.object({ what: z.literal("call"), call: z.object({ sha256: Sha256Hex, bytes: z.int().min(0) }) }),
+  z.object({ what: z.literal("call"), call: z.object({ sha256: Sha256Hex, bytes: z.int() }) }),
 ]);
 export type WantedObject = z.infer<typeof Wanted>;
 

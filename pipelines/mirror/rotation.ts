@@ -3,7 +3,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { fromBase64url, type Jwks } from "../../infra/keys/jwk.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { witnessName } from "../../infra/tree/checkpoint.ts";
-import { COSIGNATURE, ED25519, formatVkey } from "../../infra/tree/note.ts";
+import { COSIGNATURE, ED25519, formatVkey, type SignatureType } from "../../infra/tree/note.ts";
 import { chainOf, jwksOf, type KeyChain, readKeys, verifyKeysDocument } from "../published/keys.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { keysKey } from "../published/objects.ts";
@@ -16,19 +16,23 @@ const MAX_DOCUMENTS_AHEAD = 256;
 
 /**
  * Returns the pins with those keys of the log and of its witness in a keys document that are not retired at `now`,
- * including keys that become valid later. Returns null when the document lists no such key of the log.
+ * including keys that become valid later. A document lists all keys that were ever used, so it says which keys follow
+ * the pinned ones only if it lists these. Returns null when it does not list the pinned log key, or every log key in it
+ * is retired. If it does not list the pinned witness key, or every witness key in it is retired, `witnesses` is empty:
+ * the pinned one stays required.
  */
 export function pinsOfKeys(jwks: Jwks, { log, witness }: Pins, origin: string, now: Date): Pins | null {
-  const validKeys = (purpose: string) =>
-    jwks.keys.flatMap((key) => {
-      const retired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
-      const publicKey = key.purpose === purpose && !retired ? fromBase64url(key.x) : null;
-      return publicKey ? [publicKey] : [];
+  const successorsOf = (pinned: string | null, purpose: string, name: string, type: SignatureType) => {
+    const listed = jwks.keys.flatMap((key) => {
+      const publicKey = key.purpose === purpose ? fromBase64url(key.x) : null;
+      const isRetired = key.retired_at !== undefined && new Date(key.retired_at) <= now;
+      return publicKey ? [{ vkey: formatVkey({ name, publicKey }, type), isRetired }] : [];
     });
-  const logs = validKeys("log").map((publicKey) => formatVkey({ name: origin, publicKey }, ED25519));
-  const witnesses = validKeys("witness").map((publicKey) =>
-    formatVkey({ name: witnessName(origin), publicKey }, COSIGNATURE),
-  );
+    if (pinned !== null && !listed.some(({ vkey }) => vkey === pinned)) return [];
+    return listed.filter(({ isRetired }) => !isRetired).map(({ vkey }) => vkey);
+  };
+  const logs = successorsOf(log, "log", origin, ED25519);
+  const witnesses = successorsOf(witness, "witness", witnessName(origin), COSIGNATURE);
   return logs.length > 0 ? { log, witness, logs, witnesses } : null;
 }
 

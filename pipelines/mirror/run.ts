@@ -71,6 +71,8 @@ export interface MirrorSummary {
    * `verified`: everything in the mirror was read and proven again.
    */
   result: "idle" | "refreshed" | "synced" | "verified";
+  /** Whether this run changed what the mirror exposes. An `idle` run does if it fetched missing objects. */
+  changed: boolean;
   origin: string;
   /** Number of leaves that were proven before this run. */
   from: number;
@@ -134,6 +136,7 @@ export class MirrorRun {
   async refresh(head: Checkpoint, trusted: MirrorCommit): Promise<MirrorSummary> {
     const { publicStore } = this.options;
     let newCommit = trusted;
+    const missingBefore = this.#missingObjects.missing;
     if (this.#missingObjects.missing.length > 0) {
       await this.#withFlush(() => this.#collect(this.#missingObjects.earlierObjects));
       await this.state.saveMissing(this.#missingObjects.list(this.newestIndex));
@@ -145,7 +148,9 @@ export class MirrorRun {
       await this.state.saveCommit(newCommit);
       await exposeTreeHead(publicStore, newCommit);
     }
-    return this.#summary(isFresher ? "refreshed" : "idle", head, newCommit.head);
+    const stillMissing = new Set(this.#missingObjects.missing.map(({ key }) => key));
+    const changed = newCommit !== trusted || missingBefore.some(({ key }) => !stillMissing.has(key));
+    return this.#summary(isFresher ? "refreshed" : "idle", head, newCommit.head, changed);
   }
 
   /** Copies and proves everything below the head that is not proven yet, then commits the run. */
@@ -223,12 +228,17 @@ export class MirrorRun {
     return this.#missingObjects.collect(wanted, width, (done, of) => onProgress({ done, of, what: "objects" }));
   }
 
-  #summary(result: MirrorSummary["result"], { origin }: Checkpoint, savedHead: SavedTreeHead): MirrorSummary {
+  #summary(
+    result: MirrorSummary["result"],
+    { origin }: Checkpoint,
+    savedHead: SavedTreeHead,
+    changed = true,
+  ): MirrorSummary {
     const { size, root, cosigned_at } = savedHead;
     const missing = this.#missingObjects.missing.map(({ object: _, ...one }) => one);
     const from = this.trusted?.head.size ?? 0;
     const mended = this.options.verify ? { mended: this.#mended } : {};
-    return { result, origin, from, tree_size: size, root, cosigned_at, ...this.#counts, missing, ...mended };
+    return { result, changed, origin, from, tree_size: size, root, cosigned_at, ...this.#counts, missing, ...mended };
   }
 }
 

@@ -4,7 +4,7 @@ import type { Clock } from "../../infra/clock.ts";
 import { Failure } from "../../infra/errors.ts";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import type { Store } from "../../infra/store/store.ts";
-import type { Checkpoint, CheckpointTrust } from "../../infra/tree/checkpoint.ts";
+import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { Forked, MirrorBusy, parseJson, Rollback, Stale } from "../published/errors.ts";
@@ -218,36 +218,39 @@ async function throwForked(
 
 /**
  * Returns the keys that this mirror trusts: those given, else those pinned (saved) by an earlier run, else those that
- * the source shows now. Given and shown keys are pinned. If shown keys are pinned, `say` tells the operator, since the
- * mirror then trusts any source.
+ * the source shows now. The caller pins them once they have verified the checkpoint. If they are those that the source
+ * shows, `say` tells the operator, since the mirror then trusts any source.
  * @param bytes the source's checkpoint
  * @throws Failure `usage`, also for a malformed key; Unproven when no key of the source signed its checkpoint
  */
-export async function trustOf(
+export async function pinsFor(
   source: Source,
   bytes: Uint8Array,
   state: MirrorState,
   givenKeys: GivenKeys,
   say: (text: string) => void,
-): Promise<CheckpointTrust> {
+): Promise<Pins> {
   const pinned = await state.readPins();
   if (givenKeys.witness && !givenKeys.log) throw new Failure("usage", "a witness key needs the log key beside it");
-  const { policy } = givenKeys;
-  const log = givenKeys.log ?? logOfPolicy(policy, bytes);
-  if (!log && pinned) return { ...trustOfPins(pinned), policy };
+  const log = givenKeys.log ?? logOfPolicy(givenKeys.policy, bytes);
+  if (!log && pinned) return pinned;
   const firstUsePins = log ? null : await findSigningKeys(source, bytes);
   const pins: Pins = firstUsePins ?? mergePins(log!, givenKeys.witness, pinned);
-  const trust: CheckpointTrust = { ...trustOfPins(pins), policy };
+  const { name: origin } = trustOfPins(pins).log;
   const pinnedOrigin = pinned && trustOfPins(pinned).log.name;
-  if (pinnedOrigin && pinnedOrigin !== trust.log.name) {
-    throw new Failure("usage", `this folder mirrors ${pinnedOrigin}, not ${trust.log.name}`);
+  if (pinnedOrigin && pinnedOrigin !== origin) {
+    throw new Failure("usage", `this folder mirrors ${pinnedOrigin}, not ${origin}`);
   }
-  if (pinned?.log !== pins.log || pinned.witness !== pins.witness) await state.savePins(pins);
   if (firstUsePins)
     say(`trust on first use: pinned --log-key ${pins.log} --witness-key ${pins.witness} as ${source.name} shows them`);
-  return trust;
+  return pins;
 }
 
-/** Makes pins for given keys. If the given log key is the pinned one, keys that rotations have added are kept. */
-const mergePins = (log: string, witness: string | undefined, pinned: Pins | null): Pins =>
-  pinned?.log === log ? { ...pinned, witness: witness ?? pinned.witness } : { log, witness: witness ?? null };
+/**
+ * Makes pins for given keys. If they are the pinned ones, keys that rotations have added are kept; else the given keys
+ * themselves have to verify the checkpoint. A log key without a witness key does not drop a pinned witness.
+ */
+function mergePins(log: string, givenWitness: string | undefined, pinned: Pins | null): Pins {
+  const witness = givenWitness ?? pinned?.witness ?? null;
+  return pinned?.log === log && pinned.witness === witness ? pinned : { log, witness };
+}

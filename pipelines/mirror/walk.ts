@@ -2,11 +2,11 @@ import type { Jwks } from "../../infra/keys/jwk.ts";
 import { sameHash } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH, tilePath } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type Tile, TreeState } from "../../infra/tree/tiles.ts";
-import { parseJson, parseLeaf, Unproven } from "../published/errors.ts";
+import { parseEntry, parseLeaf } from "../published/errors.ts";
 import { toNewestIndex } from "../published/fold.ts";
 import { type CardSignatures, chainOf, type KeyChain, readKeys } from "../published/keys.ts";
 import { createObjectFetch, type ProvenBundle } from "../published/reader.ts";
-import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, type Leaf } from "../record/leaf.ts";
+import { ArchiveLeaf, EvidenceLeaf, IndexLeaf, KeysLeaf, type Leaf } from "../record/leaf.ts";
 import type { ExposedStore } from "./copy.ts";
 import type { WantedObject } from "./missing.ts";
 import type { NamedObjectCopier } from "./objects.ts";
@@ -100,7 +100,7 @@ export class LeafWalk {
     }
     await this.cardSignatures?.drain();
     for (const tile of this.#partialTiles.values()) await this.#write(tile);
-    if (this.#newestTable) this.wantedObjects.push({ what: "table", leaf: parseLeaf(IndexLeaf, this.#newestTable) });
+    if (this.#newestTable) this.wantedObjects.push({ what: "table", leaf: this.#newestTable });
   }
 
   async #append(hashes: readonly Buffer[]): Promise<void> {
@@ -123,17 +123,14 @@ export class LeafWalk {
   #write = ({ level, n, width, bytes }: Tile): Promise<void> => this.exposed.put(tilePath(level, n, width), bytes);
 
   async #readLeaf(index: number, entry: Buffer): Promise<void> {
-    const leaf = parseJson(entry) as Leaf | null | undefined;
-    if (leaf?.index !== index)
-      throw new Unproven(`leaf ${index}`, "JSON with its index", entry.toString("utf8", 0, 80));
+    const leaf = parseEntry(index, entry);
     const jwks: Jwks | null = this.chain?.jwks ?? null;
     switch (leaf.kind) {
       case "grade":
         await this.cardSignatures?.add(leaf, entry, jwks);
         return;
       case "keys":
-        this.chain = await this.copier.copyKeys(leaf, this.chain);
-        this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: index };
+        await this.#readKeysLeaf(parseLeaf(KeysLeaf, leaf));
         return;
       case "index":
       case "evidence":
@@ -142,12 +139,16 @@ export class LeafWalk {
     }
   }
 
+  async #readKeysLeaf(leaf: KeysLeaf): Promise<void> {
+    this.chain = await this.copier.copyKeys(leaf, this.chain);
+    this.newest.keys = { n: leaf.n, key: leaf.key, sha256: leaf.sha256, leaf: leaf.index };
+  }
+
+  /** Adds the object that a leaf names. The leaf is parsed, since the mirror saves its members for later runs. */
   #addWanted(leaf: Leaf & { kind: RecordPart }, jwks: Jwks | null): void {
     switch (leaf.kind) {
       case "index":
-        this.wantedObjects.push({ what: "index", leaf, jwks });
-        this.newest.index = toNewestIndex(leaf);
-        this.#newestTable = leaf.table ? leaf : null;
+        this.#addIndex(parseLeaf(IndexLeaf, leaf), jwks);
         return;
       case "evidence":
         this.wantedObjects.push({ what: "evidence", leaf: parseLeaf(EvidenceLeaf, leaf) });
@@ -155,5 +156,11 @@ export class LeafWalk {
       case "archive":
         this.wantedObjects.push({ what: "archive", leaf: parseLeaf(ArchiveLeaf, leaf) });
     }
+  }
+
+  #addIndex(leaf: IndexLeaf, jwks: Jwks | null): void {
+    this.wantedObjects.push({ what: "index", leaf, jwks });
+    this.newest.index = toNewestIndex(leaf);
+    this.#newestTable = leaf.table ? leaf : null;
   }
 }

@@ -321,13 +321,12 @@ export class Monitor {
 }
 
 /**
- * Converts an error into a Failure that names the source. A leaf that is not JSON is a fault of the log.
+ * Converts an error into a Failure that names the source.
  * @throws faults of our own
  */
 function failureOf(error: unknown, source: Source): Failure {
   if (error instanceof BadNote)
     return new Unproven(CHECKPOINT, `a checkpoint that ${source.name} may show`, error.message);
-  if (error instanceof SyntaxError) return new Unproven("a leaf", "JSON", error.message);
   if (!(error instanceof Failure)) throw error;
   if (error.code === "usage") throw error;
   return new Failure(error.code, `${source.name}: ${error.message}`, { cause: error, retriable: error.retriable });

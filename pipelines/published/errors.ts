@@ -84,6 +84,16 @@ export function parseJson(bytes: Uint8Array): unknown {
   }
 }
 
+/**
+ * Parses the proven bytes of the leaf at position `index`, without a schema. The log may have signed any bytes.
+ * @throws Unproven for bytes that are not JSON with this index
+ */
+export function parseEntry(index: number, bytes: Uint8Array): Leaf {
+  const leaf = parseJson(bytes) as Leaf | null | undefined;
+  if (leaf?.index === index) return leaf;
+  throw new Unproven(`leaf ${index}`, "JSON with its index", Buffer.from(bytes).toString("utf8", 0, 80));
+}
+
 /** Parses a leaf of the log with the schema of its kind. @throws Unproven */
 export function parseLeaf<T>(
   schema: { safeParse(value: unknown): { data?: T; error?: Error } },

@@ -4,7 +4,8 @@ import { computeRoot, leafHash, sameHash } from "../../infra/tree/hash.ts";
 import { entriesPath, SEGMENT_LEAVES, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { MissingObject, Tampered, type TileReader } from "../../infra/tree/tiles.ts";
 import { BadFrame, streamFrame, ZstdPacking } from "../../infra/zstd.ts";
-import { type Leaf, MAX_LEAF_BYTES } from "../record/leaf.ts";
+import { MAX_LEAF_BYTES } from "../record/leaf.ts";
+import { parseEntry } from "./errors.ts";
 import { MAX_BYTES } from "./limits.ts";
 import { LineSplitter } from "./lines.ts";
 import { segmentKey } from "./objects.ts";
@@ -14,7 +15,7 @@ import { createSourceFetch, type Source } from "./source.ts";
 /**
  * Yields every leaf below a checkpoint in order, each proven against its root. Leaves are read from segments (65,536
  * leaves in one file) where the source has them, else from entry bundles. One segment or bundle is in memory at a time.
- * @throws MissingObject, Tampered, Oversized, SourceDown; SyntaxError for a leaf that is not JSON
+ * @throws MissingObject, Tampered, Oversized, SourceDown; Unproven for a leaf that is not JSON with its index
  */
 export async function* readProvenLeaves(
   source: Source,
@@ -26,7 +27,7 @@ export async function* readProvenLeaves(
     const entries = await fetchSegmentEntries(source, reader.tiles, nextLeaf / SEGMENT_LEAVES);
     if (!entries) break;
     for (const [i, bytes] of entries.entries())
-      yield { index: nextLeaf + i, bytes, leaf: JSON.parse(bytes.toString()) as Leaf };
+      yield { index: nextLeaf + i, bytes, leaf: parseEntry(nextLeaf + i, bytes) };
   }
   yield* reader.leaves(nextLeaf);
 }

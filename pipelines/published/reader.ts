@@ -7,6 +7,7 @@ import { edgeOf, entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import { type FetchObject, MissingObject, Tampered, TileReader } from "../../infra/tree/tiles.ts";
 import type { Leaf } from "../record/leaf.ts";
+import { parseEntry } from "./errors.ts";
 import { CHECKPOINT } from "./objects.ts";
 
 /**
@@ -81,7 +82,7 @@ export class RecordReader {
 
   /**
    * Yields the leaves [from, to) in order, proven bundle by bundle.
-   * @throws RangeError, SyntaxError for a leaf that is not JSON, and what `entries` throws
+   * @throws RangeError, Unproven for a leaf that is not JSON with its index, and what `entries` throws
    */
   async *leaves(from = 0, to = this.size): AsyncGenerator<ReadLeaf> {
     if (from < 0 || to > this.size || from > to) throw new RangeError(`no leaves [${from}, ${to}) of ${this.size}`);
@@ -91,7 +92,7 @@ export class RecordReader {
       const end = Math.min(to, (n + 1) * TILE_WIDTH);
       for (; at < end; at++) {
         const bytes = entries[at - n * TILE_WIDTH]!;
-        yield { index: at, bytes, leaf: JSON.parse(bytes.toString("utf8")) as Leaf };
+        yield { index: at, bytes, leaf: parseEntry(at, bytes) };
       }
     }
   }

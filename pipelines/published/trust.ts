@@ -33,7 +33,8 @@ export interface GivenKeys {
 /**
  * The verifier keys that a mirror trusts, as signed-note vkeys. `log` and `witness` were given, or were found in the
  * source at first use. `logs` and `witnesses` are the valid keys of the newest proven keys document; once they are set,
- * only they are trusted, so that a rotation needs no operator and a retired key verifies nothing.
+ * only they are trusted, so that a rotation needs no operator and a retired key verifies nothing. If `witnesses` is
+ * empty, that document has no successor for `witness`, whose cosignature then stays required.
  */
 export const Pins = z.strictObject({
   log: z.string(),
@@ -106,19 +107,16 @@ export function parseVerifierKey(vkey: string, type: Parameters<typeof parseVkey
 }
 
 /** @throws Failure `usage` for a malformed verifier key */
-export function trustOfPins({
-  log,
-  witness,
-  logs = [log],
-  witnesses = witness ? [witness] : [],
-}: Pins): CheckpointTrust {
+export function trustOfPins({ log, witness, logs = [log], witnesses = [] }: Pins): CheckpointTrust {
   const [firstLog, ...otherLogs] = logs.map((vkey) => parseVerifierKey(vkey, ED25519));
-  const [firstWitness, ...otherWitnesses] = witnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
-  // Without a pinned witness key no cosignature is required, even if the log's keys documents list witness keys.
+  // Without a pinned witness key no cosignature is required, even if the log's keys documents list witness keys. With
+  // one, a cosignature is always required: a log that lists no witness any more does not lower what the reader wanted.
+  const requiredWitnesses = !witness ? [] : witnesses.length > 0 ? witnesses : [witness];
+  const [firstWitness, ...otherWitnesses] = requiredWitnesses.map((vkey) => parseVerifierKey(vkey, COSIGNATURE));
   return {
     log: firstLog!,
     logs: otherLogs,
-    ...(witness && firstWitness ? { witness: firstWitness, witnesses: otherWitnesses } : {}),
+    ...(firstWitness ? { witness: firstWitness, witnesses: otherWitnesses } : {}),
   };
 }
 

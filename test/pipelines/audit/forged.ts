@@ -113,17 +113,20 @@ export class ForgedRecord {
     });
   }
 
-  /** Its objects under a signed checkpoint, as a source shows them. */
-  async open() {
+  /**
+   * Its objects under a signed checkpoint, as a source shows them.
+   * @param entries bytes of the leaves, which need not be JSON
+   */
+  async open(entries: readonly Uint8Array[] = this.leaves.map((leaf) => canonicalBytes(leaf))) {
     const { live, tiles, bundles } = growTree(
       EMPTY_TREE,
-      this.leaves.map((leaf) => canonicalBytes(leaf)),
+      entries.map((entry) => Buffer.from(entry)),
     );
     const objects = new Map(this.objects);
     for (const { level, n, width, bytes } of tiles) objects.set(tilePath(level, n, width), Buffer.from(bytes));
     for (const { n, entries } of bundles) objects.set(entriesPath(n, entries.length), await packBundle(entries));
     const keys = checkpointKeys(ORIGIN, SIGNERS);
-    const head = { origin: ORIGIN, size: this.leaves.length, root: live.tree.root() };
+    const head = { origin: ORIGIN, size: entries.length, root: live.tree.root() };
     const note = signCheckpoint(head, keys.log, keys.witness, new Date());
     objects.set("checkpoint", note);
     const source: Source = {

@@ -9,7 +9,7 @@ import { followMirror } from "../../../pipelines/mirror/mirror.ts";
 import { Forked, SourceDown } from "../../../pipelines/published/errors.ts";
 import { NOW, PublicRecord } from "../../helpers/public-record.ts";
 import { noteSigner } from "../../helpers/witnessed.ts";
-import { grow, keysOf, Mirror, publishKeys, sourceDir, WatchedSource } from "./testbed.ts";
+import { grow, keysOf, Mirror, publishIndex, publishKeys, sourceDir, WatchedSource } from "./testbed.ts";
 
 let record: PublicRecord;
 const opened: Mirror[] = [];
@@ -24,7 +24,12 @@ afterEach(async () => {
 afterAll(() => record.close());
 
 /** Follows for as many pauses as there are steps; each happens in one pause. */
-async function follow(from: WatchedSource, steps: (() => unknown)[], policy?: WitnessPolicy) {
+async function follow(
+  from: WatchedSource,
+  steps: (() => unknown)[],
+  policy?: WitnessPolicy,
+  missingAtFirst: readonly string[] = [],
+) {
   const own = await Mirror.open();
   opened.push(own);
   const stop = new AbortController();
@@ -49,7 +54,7 @@ async function follow(from: WatchedSource, steps: (() => unknown)[], policy?: Wi
     ...{ everySeconds: 10, signal: stop.signal, maxAgeSeconds: 0 },
     onSnapshot: async ({ tree_size }) => {
       // It is served already when it is said.
-      expect(await own.proven(record)).toBe(tree_size);
+      expect(await own.proven(record, false, sizes.length === 0 ? missingAtFirst : [])).toBe(tree_size);
       sizes.push(tree_size);
     },
     onFault: (error) => faults.push(error.name),
@@ -81,6 +86,29 @@ it("goes on with the source, says each new snapshot once, and rests longer while
   expect(faults).toEqual(["SourceDown", "SourceDown"]);
   expect(sizes).toEqual([first, record.committer.fold.size]);
   expect(await own.proven(record, true)).toBe(record.committer.fold.size);
+});
+
+it("says when missing objects came, and nothing while they are still missing", async () => {
+  const own = await PublicRecord.open(record.keys);
+  try {
+    await publishKeys(own);
+    await grow(own, "m", 5);
+    await publishIndex(own);
+    const from = new WatchedSource(sourceDir(own));
+    const shard = (await own.store.list("index/shard/"))[0]!.key;
+    from.shown.set(shard, null);
+    const { ended, sizes } = await follow(
+      from,
+      [() => undefined, () => from.shown.clear(), () => undefined, () => undefined],
+      undefined,
+      [shard],
+    );
+    await ended;
+    const size = own.committer.fold.size;
+    expect(sizes).toEqual([size, size]);
+  } finally {
+    await own.close();
+  }
 });
 
 it("ends with a fork, both notes kept", async () => {

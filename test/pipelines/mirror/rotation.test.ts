@@ -13,15 +13,17 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint, signCheckpoint, trustOf } from "../../../infra/tree/checkpoint.ts";
 import { leafHash } from "../../../infra/tree/hash.ts";
-import { ED25519, formatVkey, parseNote } from "../../../infra/tree/note.ts";
+import { COSIGNATURE, ED25519, formatVkey, parseNote, parseVkey } from "../../../infra/tree/note.ts";
 import { entriesPath, tilePath } from "../../../infra/tree/path.ts";
 import { TreeState } from "../../../infra/tree/tiles.ts";
 import { createPublisher, type Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { writeRun } from "../../../pipelines/4-publish/runs.ts";
 import { checkpointKeys } from "../../../pipelines/4-publish/tree-head.ts";
+import { pinsOfKeys } from "../../../pipelines/mirror/rotation.ts";
 import { SourceDown, Unproven } from "../../../pipelines/published/errors.ts";
 import { createObjectFetch } from "../../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
+import { type GivenKeys, Pins, trustOfPins } from "../../../pipelines/published/trust.ts";
 import { ORIGIN } from "../../helpers/public-record.ts";
 import { leavesOf, ofKind } from "../../helpers/published.ts";
 import { header, line } from "../4-publish/world.ts";
@@ -103,7 +105,7 @@ function rotateAll(): void {
 
 /**
  * A copy of the record as a thief of the cards key shows it: a further keys document that the stolen key signed, with
- * keys of the thief, its leaf behind those of the log, and a checkpoint under the thief's keys.
+ * keys of the thief beside those of the log, its leaf behind those of the log, and a checkpoint under the thief's keys.
  */
 async function copyOfThief(stolen: Signer, computed_at: string, hours: number): Promise<string> {
   const copy = join(dir, "thief");
@@ -113,7 +115,8 @@ async function copyOfThief(stolen: Signer, computed_at: string, hours: number): 
   const store = await openDirectoryStore(copy);
   const hint = JSON.parse(Buffer.from((await store.get("hint/keys.json"))!.bytes).toString());
   const n = hint.n + 1;
-  const members = { schema: "svc.keys.v1", n, previous: hint.sha256, computed_at, ...keysDocument(thief.ring) };
+  const listed = [...keysDocument(keys().ring).keys, ...keysDocument(thief.ring).keys];
+  const members = { schema: "svc.keys.v1", n, previous: hint.sha256, computed_at, keys: listed };
   const bytes = canonicalBytes(signObject(stolen, members), { published: true });
   const named = { n, key: `keys/${n}.json`, sha256: sha256hex(bytes) };
   await store.create(named.key, bytes);
@@ -311,6 +314,107 @@ describe("keys are rotated", () => {
     await store.close();
     await expect(sync(mirror, {}, copy)).rejects.toThrow("keys/1.json");
     expect((await sync(mirror)).result).toBe("synced");
+  });
+});
+
+describe("a witness that a reader required", () => {
+  const vkeys = (from = keys()) => ({
+    log: formatVkey({ name: ORIGIN, publicKey: from.log.publicKey }, ED25519),
+    witness: formatVkey({ name: `${ORIGIN}/witness`, publicKey: from.witness.publicKey }, COSIGNATURE),
+  });
+  /** Keys of somebody else, under the names of this log. */
+  const strangers = () => {
+    createKeyring(join(dir, "keys-of-a-stranger"), new Date(at(-24)));
+    return vkeys(loadKeys(join(dir, "keys-of-a-stranger")));
+  };
+  const pinsOf = async (mirror: Mirror) =>
+    Pins.parse(JSON.parse(Buffer.from((await mirror.stateStore.get("pins.json"))!.bytes).toString()));
+
+  test("and that is another one than the pinned one has to have cosigned, for mirror and monitor", async () => {
+    const own = vkeys();
+    const wrong = strangers();
+    const [mirror, bed] = [await mirrorAt(1), await MonitorBed.open()];
+    bed.clock.set(at(1));
+    const round = (given: GivenKeys) =>
+      bed.round({ sources: [new DirectorySource(join(dir, "public"))], maxAgeSeconds: 0, keys: given });
+    await sync(mirror);
+    expect((await round({})).faults).toEqual([]);
+    const pins = await pinsOf(mirror);
+    expect(pins.witnesses).toEqual([own.witness]);
+    for (const given of [{ log: own.log, witness: wrong.witness }, wrong, { log: wrong.log }]) {
+      await expect(sync(mirror, { keys: given })).rejects.toThrow(Unproven);
+      expect((await round(given)).faults).toMatchObject([{ code: "tampered" }]);
+      expect(await pinsOf(mirror)).toEqual(pins);
+    }
+    expect(await sync(mirror, { keys: own })).toMatchObject({ result: "idle" });
+    expect((await round(own)).faults).toEqual([]);
+    await bed.close();
+  });
+
+  test("stays required when the log's key alone is given, old or new", async () => {
+    const before = vkeys();
+    const mirror = await mirrorAt(0);
+    await sync(mirror, { keys: before });
+    rotateAll();
+    await publishAt(2);
+    await publishAt(30);
+    const after = vkeys();
+    mirror.clock.set(at(30));
+    for (const given of [{ log: after.log }, { log: before.log }, after, {}]) {
+      await sync(mirror, { keys: given });
+      expect((await pinsOf(mirror)).witnesses).toEqual([after.witness]);
+      expect(trustOfPins(await pinsOf(mirror)).witness).toBeDefined();
+    }
+  });
+
+  test("stays required when the newest keys document lists none that is not retired", async () => {
+    const document = keysDocument(keys().ring);
+    const own = vkeys();
+    const withWitness = (change: (key: (typeof document.keys)[number]) => typeof document.keys) => ({
+      keys: document.keys.flatMap((key) => (key.purpose === "witness" ? change(key) : [key])),
+    });
+    for (const jwks of [withWitness(() => []), withWitness((key) => [{ ...key, retired_at: at(1) }])]) {
+      const pins = pinsOfKeys(jwks, { ...own }, ORIGIN, new Date(at(2)))!;
+      expect(pins).toMatchObject({ logs: [own.log], witness: own.witness, witnesses: [] });
+      expect(trustOfPins(pins).witness).toEqual(parseVkey(own.witness, COSIGNATURE));
+    }
+    const without = pinsOfKeys(document, { log: own.log, witness: null }, ORIGIN, new Date(at(2)))!;
+    expect(trustOfPins(without).witness).toBeUndefined();
+  });
+
+  test("stays required in a mirror and a monitor, when the log goes on without it", async () => {
+    const [mirror, bed] = [await mirrorAt(0), await MonitorBed.open()];
+    bed.clock.set(at(0));
+    const source = new DirectorySource(join(dir, "public"));
+    const round = () => bed.round({ sources: [source] });
+    await sync(mirror, { maxAgeSeconds: undefined });
+    expect((await round()).faults).toEqual([]);
+    const { size } = openCheckpoint((await publicStore.get("checkpoint"))!.bytes, checkpointKeys(ORIGIN, keys()));
+    // The log retires its witness without another one, and its next checkpoint has no cosignature.
+    clock.set(at(2));
+    const publisher = await started();
+    const { keys: listed } = keysDocument(keys().ring);
+    await publisher.publishKeys({
+      keys: listed.map((key) => (key.purpose === "witness" ? { ...key, retired_at: at(1) } : key)),
+    });
+    await publisher.refreshCheckpoint();
+    mirror.clock.set(at(2));
+    bed.clock.set(at(2));
+    expect(await sync(mirror, { maxAgeSeconds: 86_400 })).toMatchObject({ tree_size: size + 1, cosigned_at: at(2) });
+    expect((await round()).faults).toEqual([]);
+    const held = (await publicStore.get("checkpoint"))!;
+    const text = Buffer.from(held.bytes).toString();
+    const uncosigned = text
+      .split("\n")
+      .filter((row) => !row.includes("/witness "))
+      .join("\n");
+    expect(uncosigned).not.toBe(text);
+    await publicStore.swap("checkpoint", Buffer.from(uncosigned), held.etag);
+    await expect(sync(mirror, { maxAgeSeconds: undefined })).rejects.toThrow("not cosigned by");
+    await expect(sync(mirror, { maxAgeSeconds: 86_400 })).rejects.toThrow("not cosigned by");
+    expect((await round()).faults).toMatchObject([{ code: "tampered" }]);
+    expect(Buffer.from((await mirror.publicStore.get("checkpoint"))!.bytes)).toEqual(Buffer.from(held.bytes));
+    await bed.close();
   });
 });
 
