@@ -8,6 +8,7 @@ export type Severity = "ok" | "warn" | "broken" | "off";
 export interface Finding {
   /** What was checked, such as `disk`, `store.public` or `control 1`. Unique in a report. */
   name: string;
+  /** Severity of what was found. */
   standing: Severity;
   /** What was found, in one sentence. */
   says: string;

@@ -3,8 +3,8 @@ import { BoundedMap } from "./bounded-map.ts";
 /**
  * Fair shares of resources for which untrusted clients compete. A request counts under up to three names: its payer,
  * its client network, and the domain that it makes this process contact. The rules keep a name from taking so much that
- * a request under other names gets nothing. {@link Places} are held until their holder releases them, and are never taken back; a {@link
- * FairQueue} has entries that can be evicted.
+ * a request under other names gets nothing. {@link Places} are held until their holder releases them, and are never
+ * taken back; the entries of a {@link FairQueue} can be evicted.
  */
 export interface Holder {
   /** Address of the wallet that pays. */
@@ -242,8 +242,9 @@ export class Places {
   }
 
   /**
-   * Ends the newest wait of a holder without `reserved` whose places, debt and waits add up to most, if that sum is
-   * larger than the sum of `namedHolder` would be with one more wait.
+   * Makes room for one more waiting holder: among the waiting holders without `reserved`, finds the one whose places,
+   * debt and waits add up to the most, and ends its newest wait. Does so only if that sum is larger than the sum of
+   * `namedHolder` with one more wait.
    * @returns true if a wait was ended
    */
   #evictWaiting(namedHolder: NamedHolder): boolean {
@@ -325,8 +326,9 @@ export class FairQueue<T> {
   }
 
   /**
-   * Returns the newest entry of the name with the most entries, provided that without it this name still has at least
-   * as many entries as each of `names` has with the new entry.
+   * Returns the entry that a new entry under `names` would evict: the newest one of the name that has the most entries
+   * and is not among `names`. Returns undefined if that name, without the entry, would have fewer entries than one of
+   * `names` with the new entry.
    */
   #evictable(names: readonly string[]): T | undefined {
     for (const name of this.#levels.get(this.#largestCount) ?? []) {

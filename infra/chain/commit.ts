@@ -52,6 +52,7 @@ const commit = z
     add: z.array(segment),
     /** Keys of the live files that this commit removes. */
     remove: z.array(z.string()),
+    /** Time of the commit, as its writer stated it. */
     at: z.iso.datetime({ precision: 3 }),
     /**
      * Random name of the writer, drawn when it opened the chain. When the store's answer to a write was lost, this name

@@ -42,7 +42,7 @@ function redirectTarget({ end, answer }: ExchangeEnd, method: string, baseUrl: U
   return parseUrl(location, baseUrl)?.href ?? location;
 }
 
-/** Returns the value of the Host header, without the trailing dot that the url may have. */
+/** Returns the value of the header Host for a url: host and port, without the trailing dot that the host may have. */
 function hostOf({ url, host, literal }: Target): string {
   const name = literal ? url.hostname.replace(/\.$/, "") : host;
   return url.port === "" ? name : `${name}:${url.port}`;
@@ -106,7 +106,7 @@ export interface EgressOptions {
   ownAddresses?: readonly string[];
   /** Finds all addresses of a name; default: the machine's name servers. */
   resolve?: Resolve;
-  /** Most fetches at once that belong to no pool (default 64). */
+  /** Most fetches at once of all pools together that `pools` does not name (default 64). */
   maxConcurrent?: number;
   /** Most fetches of one pool that wait for a place (default 1,024). */
   maxWaiting?: number;

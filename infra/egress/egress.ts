@@ -3,8 +3,8 @@ import type { Holder } from "../shares.ts";
 
 /**
  * Fetches urls that strangers (sellers and clients of this service) chose. Every request of this process to such a
- * url uses an Egress. It does not throw for anything that a stranger does: `fetch` resolves with a result for every
- * end of an exchange.
+ * url uses an Egress. Whatever a stranger does, `fetch` does not throw: it resolves with a result for every way in
+ * which an exchange can end.
  */
 export interface Egress {
   fetch(request: EgressRequest): Promise<EgressResult>;
@@ -33,8 +33,9 @@ export interface EgressRequest {
   body?: Uint8Array;
   profile: Profile;
   /**
-   * ms to the last byte, including the wait for a place. With the profile `paid` it may be up to 120 s, and callers
-   * set at least 30 s; with other profiles it can only shorten the profile's deadline, which is the default.
+   * Time from the call of `fetch` to the last byte of the answer, ms; the wait for a place in the pool counts too. With
+   * the profile `paid` it may be up to 120 s, and callers set at least 30 s. With other profiles it can only shorten
+   * the profile's deadline. Default: the profile's deadline.
    */
   deadlineMs?: number;
   /** Most redirects to follow. The value can only lower the profile's number. */
@@ -78,8 +79,8 @@ export interface TracedHop {
 
 /**
  * Kind of a fetch, which decides its limits. handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB,
- * deadlineMs, no redirect. evidence: 5 MiB, 3 hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no
- * redirect. control: as handshake.
+ * total `deadlineMs`, no redirect. evidence: 5 MiB (a PDF 10 MiB), times of handshake, 3 redirects. challenge: 4 KiB,
+ * total 10 s, no redirect. notice: 64 KiB, total 15 s, no redirect. control: as handshake.
  */
 export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice" | "control";
 
@@ -98,10 +99,13 @@ export type EgressResult = {
       /** Lower-case names; repeated headers joined by ", " except set-cookie, which is dropped. */
       headers: Record<string, string>;
       body: Uint8Array;
-      /** ms from the first byte of the first request to the status line, and (`totalMs`) to the last byte. */
+      /** Time from the first byte of the first request to the answer's status line, ms. */
       headersMs: number;
+      /** Time from the first byte of the first request to the last byte of the answer, ms. */
       totalMs: number;
+      /** Address from which the answer came. */
       remoteAddress: string;
+      /** Url of the last request, after all redirects. */
       url: string;
       /** Every request in order, the answered one last. Present if the request set `trace`. */
       trace?: TracedHop[];
@@ -167,13 +171,14 @@ const baseLimits: Limits = {
   tlsMs: 3_000,
 };
 
-/** Longest deadline of a paid call. The caller, which has read the 402, sets the shortest one. */
+/** Longest deadline of a paid call, ms. There is no shortest one here: callers derive the deadline from the 402. */
 const PAID_MAX_MS = 120_000;
+/** Deadline of a paid call whose request has no `deadlineMs`, ms. */
 const PAID_DEFAULT_MS = 30_000;
 
 /**
- * The table in docs/design/egress.md. A paid answer may be slower, since a seller works and settles before it
- * answers.
+ * Limits of each profile, as in the table of docs/design/egress.md. A paid answer may be slower than others, since a
+ * seller works and settles the payment before it answers.
  */
 export const LIMITS: Readonly<Record<Profile, Limits>> = {
   handshake: baseLimits,
@@ -184,6 +189,7 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
   notice: { ...baseLimits, bodyBytes: 64 * KIB, pdfBytes: 64 * KIB, headersMs: 15_000, totalMs: 15_000 },
 };
 
+/** Limits of a profile that replace those of {@link LIMITS}. */
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
 /**

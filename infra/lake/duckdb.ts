@@ -168,9 +168,9 @@ class DuckLake implements Lake {
   }
 
   /**
-   * Opens the file. A damaged file is set aside and an empty one is opened, but only once, since a new file cannot be
-   * at fault. If DuckDB opened the file but a statement of `init` fails, the file is kept, unless the error shows
-   * that the file is damaged.
+   * Opens the file. A damaged file is set aside and an empty one is opened instead. If opening the empty one fails too,
+   * the error is thrown, since a new file cannot be damaged. If DuckDB opened the file but a statement of `init` fails,
+   * the file is kept, unless the error shows that the file is damaged.
    */
   async start(): Promise<void> {
     let isFileFault = isDamagedOnOpen;
@@ -329,7 +329,8 @@ class DuckLake implements Lake {
 
   /** Waits until no other caller uses the file. @returns the function that releases the file to other callers */
   async #lockAll(): Promise<() => void> {
-    // In the order in which a transaction with a stage takes them.
+    // The locks are taken in the order in which a transaction with a stage takes them, so that the two cannot wait for
+    // each other.
     const releases: (() => void)[] = [];
     for (let i = 0; i < this.#stagerPlaces.width; i++) releases.push(await this.#stagerPlaces.take());
     releases.push(await this.#writerLock.take());
@@ -352,9 +353,9 @@ class DuckLake implements Lake {
     this.#instance = await DuckDBInstance.fromCache(this.path, {
       memory_limit: this.#settings.memoryLimit,
       threads: String(this.#settings.threads),
-      // For a new file: this version packs strings twice as fast as the default one, which every release of DuckDB can
-      // read. Only this program opens the file, and a file of an unfit version is rebuilt from the segments (the
-      // record's Parquet files).
+      // Storage version of a new file. It packs strings twice as fast as DuckDB's default, which is an old version that
+      // every release of DuckDB can read. That is not needed here: only this program opens the file, and a file that
+      // it cannot read is rebuilt from the segments (the record's Parquet files).
       storage_compatibility_version: STORAGE_VERSION,
       temp_directory: `${this.workDir}/spill`,
       // All needed extensions are built in. DuckDB must not download any.

@@ -92,8 +92,9 @@ export class OffsetGone extends Failure {
 }
 
 /**
- * Thrown when records are requested from above the next offset to be assigned. A reader that goes on where it stopped has
- * then read records that the log lost; read on, it would skip the records that get their offsets.
+ * Thrown when records are requested from above the next offset to be assigned. A reader that continues where it stopped
+ * has then read records that the log has lost since. The log will assign the offsets of the lost records to new ones,
+ * which the reader would skip if it continued.
  */
 export class OffsetPastEnd extends Failure {
   constructor(
@@ -159,7 +160,7 @@ export function checkOffset(offset: number): void {
   if (!Number.isSafeInteger(offset) || offset < 0) throw new BadRecord(`${offset} is no offset`);
 }
 
-/** Fills in the default options. @throws BadRecord when an option is out of range */
+/** Returns the limits of one read, with defaults for absent options. @throws BadRecord when an option is out of range */
 export function readLimits(options: ReadOptions = {}): { maxRecords: number; maxBytes: number; waitMs: number } {
   const { maxRecords = 1_000, maxBytes = 8 * 1024 * 1024, waitMs = 0 } = options;
   if (!Number.isInteger(maxRecords) || maxRecords < 1 || maxRecords > MAX_READ_RECORDS) {
@@ -217,7 +218,7 @@ export interface KnownLog {
   mayBegin: boolean;
 }
 
-/** The facts when no other file was read: whether data in a private store was made from another log is not known. */
+/** The facts of a process that reads no other file: nothing names a log, and a missing log may be created. */
 export const NONE_KNOWN: KnownLog = { id: null, mayMake: true, mayBegin: false };
 
 /**
@@ -244,7 +245,8 @@ export function refuseOtherLog(where: string, foundId: string, { id }: KnownLog)
 }
 
 /**
- * Thrown when the brokers failed every attempt. Of an append, nothing or any prefix may have been stored; append again.
+ * Thrown when the brokers failed every attempt of a call. A failed append may have stored nothing or any prefix of the
+ * records; append again.
  */
 export class LogDown extends Failure {
   constructor(action: string, cause?: unknown) {

@@ -39,8 +39,8 @@ export function verifyConsistency(
 }
 
 /**
- * Folds the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2); null when there are too many
- * or too few nodes.
+ * Computes from the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2) the root of the first m
+ * leaves (`prefix`) and that of all n (`whole`); null when there are too many or too few nodes.
  */
 function foldSteps(
   m: bigint,
