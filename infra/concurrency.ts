@@ -129,7 +129,10 @@ export function createYielder(maxWork = 1): YieldToOthers {
   };
 }
 
-/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `groupSize` items. */
+/**
+ * Runs synchronous `work` for the items in order, and yields to the event loop before each group of `groupSize` items.
+ * @param giveTurn called before each group; it may be shared by several callers ({@link createYielder})
+ */
 export async function forEachYielding<T>(
   items: Iterable<T>,
   groupSize: number,

@@ -279,6 +279,7 @@ export interface FairQueueOptions {
 export class FairQueue<T> {
   readonly name: string;
   readonly size: number;
+  /** Names under which each entry counts. */
   readonly #holders = new Map<T, string[]>();
   /** Entries of each name, in the order in which they were added. */
   readonly #entries = new Map<string, Set<T>>();

@@ -131,7 +131,7 @@ export class BodyReader {
     answer.on("error", (error) => this.endBroken(error));
   }
 
-  /** Was the whole message received? Errors of the connection after that do not affect the answer. */
+  /** True when the whole message was received. Errors of the connection after that do not affect the answer. */
   get isComplete(): boolean {
     return this.answer.complete;
   }
@@ -145,8 +145,8 @@ export class BodyReader {
   }
 
   /**
-   * Stops reading, at any end of the exchange. The decoder is destroyed, since it would continue with the bytes that it
-   * has.
+   * Stops reading; called however the exchange ended. The decoder is destroyed, since it would otherwise go on to
+   * decode the bytes that it has received.
    */
   stop(): void {
     this.#isStopped = true;

@@ -194,6 +194,7 @@ export function loadSecret(dir: string, name: string): Buffer {
   return secret;
 }
 
+/** One key of a keyring: `x` is the public key (32 bytes, base64url), and `kid` its RFC 7638 thumbprint. */
 const KeyRecord = z.strictObject({
   purpose: z.enum(PURPOSES),
   kid: z.string(),

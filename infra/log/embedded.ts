@@ -48,7 +48,7 @@ export interface EmbeddedLogOptions {
   busyMs?: number;
   /** Facts about the log from other files. By default there are none, and a missing log is created. */
   known?: KnownLog;
-  /** See {@link LogFileOptions}. */
+  /** Syncs an open file (default: fdatasync). Tests delay it or let it fail. */
   syncFile?: LogFileOptions["syncFile"];
 }
 
@@ -73,7 +73,7 @@ class EmbeddedLog implements Log {
   readonly #file: LogFile;
   readonly #rows: LogRows;
   readonly #groupCommit: GroupCommit;
-  /** Value of `LogRows.version` whose state of the file was synced; commits up to it are durable. */
+  /** Value of `LogRows.version` before the last sync; all commits up to that version are durable. */
   #syncedVersion = "";
   #closed = false;
 
@@ -165,6 +165,7 @@ const MAX_QUEUED_BYTES = 4 * MAX_BATCH_BYTES;
 
 interface WaitingAppend {
   records: readonly NewRecord[];
+  /** Sum of the value bytes of the records. */
   bytes: number;
   resolve(appended: AppendedRecord[]): void;
   reject(error: unknown): void;

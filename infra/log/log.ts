@@ -160,7 +160,10 @@ export function checkOffset(offset: number): void {
   if (!Number.isSafeInteger(offset) || offset < 0) throw new BadRecord(`${offset} is no offset`);
 }
 
-/** Returns the limits of one read, with defaults for absent options. @throws BadRecord when an option is out of range */
+/**
+ * Returns the limits of one read, with defaults for absent options.
+ * @throws BadRecord when an option is out of range
+ */
 export function readLimits(options: ReadOptions = {}): { maxRecords: number; maxBytes: number; waitMs: number } {
   const { maxRecords = 1_000, maxBytes = 8 * 1024 * 1024, waitMs = 0 } = options;
   if (!Number.isInteger(maxRecords) || maxRecords < 1 || maxRecords > MAX_READ_RECORDS) {

@@ -37,6 +37,7 @@ export interface Ownership {
   close(): Promise<void>;
 }
 
+/** Gets the partitions that this process now holds and did not hold before (`taken`), and those that it lost. */
 export type OwnershipListener = (taken: readonly number[], lost: readonly number[]) => void | Promise<void>;
 
 /** A group of processes that share work: its name, and the topics (with the same key) whose partitions it assigns. */

@@ -101,7 +101,7 @@ export interface EscrowPlace {
 
 /** Seconds from the offer until a hold can no longer be captured and its buyer may reclaim it. */
 const HOLD_DURATION_S = 1_800;
-/** Seconds from the offer in which a client may sign and we may place the hold. */
+/** Seconds from the offer within which a client has to sign and we have to place the hold. */
 const SIGNING_WINDOW_S = 300;
 /** Seconds that must be left of a hold when it is accepted: for the seller's answer, the check and the capture. */
 const MIN_HOLD_LEFT_S = 600;

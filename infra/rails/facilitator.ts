@@ -167,8 +167,8 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   };
   const inFlight = new InFlightSettlements();
   /**
-   * Settles when earlier settlements of the same payer leave enough money; returns null when they take too long. A
-   * payload without an EIP-3009 authorization is settled at once.
+   * Runs `settleNow` as soon as the payer's balance covers it beside the settlements of that payer that are running;
+   * returns null when these take too long. A payload without an EIP-3009 authorization is settled at once.
    */
   const runInTurn = <T>(payload: unknown, asset: string, settleNow: () => Promise<T>): Promise<T | null> => {
     const authorization = authorizationOf(payload);

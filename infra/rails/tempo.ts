@@ -260,7 +260,10 @@ const SIMULATION_GAS = 2_000_000n;
 const MAX_TRANSFER_FEE = 100_000n;
 const RECEIPT_TIMEOUT_MS = 15_000;
 
-/** The transfer of all that a wallet can send. Nothing is signed before `send`, whose nonce finds it on the chain. */
+/**
+ * A prepared transfer of all that a wallet can send. `send` signs and sends it, and returns the nonce (the memo) by
+ * which the transfer is found on the chain. Nothing is signed before that.
+ */
 export interface BalanceTransfer {
   amountAtomic: bigint;
   send(): Promise<{ nonce: string; outcome: Outcome }>;
@@ -292,7 +295,8 @@ export async function prepareBalanceTransfer(
   const client = createTempoClient(token, packages);
   const requestOf = (amount: bigint) => ({
     calls: [{ to: asset, data: encodeFunctionData(contractCall(amount)) }],
-    // The nonce key of expiring nonces: transactions of one wallet do not wait for each other.
+    // `maxUint256` is the nonce key of expiring nonces, under which transactions of one wallet do not wait for each
+    // other.
     ...{ feeToken: asset, nonceKey: maxUint256, nonce: 0 },
     validBefore: Math.floor(systemClock.now().getTime() / 1000) + TRANSFER_VALID_S,
   });

@@ -23,7 +23,7 @@ export interface WalletBalances {
   day: string | null;
   /** Capability ids of the endpoints that the wallet was assigned to pay. */
   caps: string[];
-  /** Units of the asset by `network symbol`; null when the chain could not be read. */
+  /** Units of each asset by `network symbol`; null when the chain could not be read. Empty for the gas wallet. */
   balances: Record<string, string | null>;
 }
 
@@ -156,7 +156,7 @@ export interface WalletWatchOptions {
 
 const INTERVAL_MS = 600_000;
 
-/** What earlier reads found. */
+/** Balances and findings of earlier reads of the wallets, with which the next read is compared. */
 interface LastRead {
   /** Units by `address network symbol`. */
   balances: Map<string, string>;
@@ -165,8 +165,8 @@ interface LastRead {
 }
 
 /**
- * Counts what is low. An asset whose chain could not be read keeps the count of its last read: a node that fails at
- * every second read would otherwise end each alarm before it is raised.
+ * Counts the findings about wallets that hold too little. An asset whose chain could not be read keeps the count of its
+ * last read: a node that fails at every second read would otherwise end each alarm before it is raised.
  */
 function countLow({ pools, wallets }: WalletReport, low: LowWater, lowCounts: LastRead["lowCounts"]): number {
   if (!wallets.some(({ role }) => role === "known")) return 1;

@@ -95,7 +95,7 @@ class DirectoryReader implements ReadableStore {
 
   async close(): Promise<void> {}
 
-  /** @throws BadKey */
+  /** Returns the path of the file that holds the object of a key. @throws BadKey */
   path(key: string): string {
     const segments = checkKey(key).split("/");
     if (segments.some((segment) => segment.length > MAX_NAME_BYTES)) throw new BadKey(key);
@@ -194,7 +194,7 @@ const toObjectInfo = (key: string, stat: FileStat): ObjectInfo => ({
   modifiedAt: new Date(Number(stat.modifiedNs / 1_000_000n)),
 });
 
-/** A folder cannot hold both `a` and `a/b`, since `a` would be a file and a folder. */
+/** Makes the error for a key such as `a/b` beside an object `a`: the path `a` would have to be a file and a folder. */
 const kindConflict = (key: string): Failure =>
   new Failure("failed", `store: ${key} crosses an object and a folder of the same name`);
 
@@ -273,7 +273,7 @@ async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<
   }
 }
 
-/** Files that are synced at once: the file system writes its journal once for several syncs. */
+/** Number of files that are synced at once, since the file system writes its journal once for several syncs. */
 const SYNCS_AT_ONCE = 16;
 
 /**

@@ -180,7 +180,10 @@ export class DurableFolders {
   }
 }
 
-/** Calls stat before mkdir: mkdir of an existing folder of another user may fail with EACCES instead of EEXIST. */
+/**
+ * Makes a folder unless it exists. It calls stat first, since mkdir of an existing folder of another user may fail with
+ * EACCES instead of EEXIST.
+ */
 async function makeIfAbsent(fs: FsSeam, folder: string): Promise<void> {
   if (await isFolder(fs, folder)) return;
   try {

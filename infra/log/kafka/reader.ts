@@ -41,8 +41,9 @@ interface Requests extends Broker {
 }
 
 /**
- * Version of Fetch whose answers are read here: throttle time, error, session, topics (name, partitions: number,
- * error, three offsets, aborted transactions, preferred replica, record set).
+ * Version of Fetch whose answers are parsed here. The fields of an answer are, in order: throttle time, error, session,
+ * and topics. A topic has a name and partitions. A partition has a number, an error, three offsets, aborted
+ * transactions, a preferred replica and a record set.
  * https://kafka.apache.org/protocol#The_Messages_Fetch
  */
 const FETCH_VERSION = 11;
@@ -257,6 +258,7 @@ export class KafkaReader {
   }
 }
 
+/** Converts a message that kafkajs decoded to a record of the log. */
 export function recordOf(topic: string, partition: number, message: KafkaMessage): LogRecord {
   const { offset, key, value, headers, timestamp } = message;
   return {

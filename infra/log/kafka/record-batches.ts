@@ -48,8 +48,8 @@ export function whyUnsupported(bytes: Buffer): string | null {
 }
 
 /**
- * Decodes the records from an offset on. A broker may cut off the last batch, which is then left out, but never the
- * first.
+ * Decodes the records from the offset `from` on. A broker may cut off the last batch of its answer, but never the
+ * first; a batch that is cut off is left out.
  * @throws Error for a wrong checksum, and for lengths and counts that do not fit; Failure `unreadable` if the
  * first batch from the offset on decompresses to more than MAX_UNPACKED_BYTES
  */

@@ -39,6 +39,7 @@ export interface LogTopics {
   kept?: readonly string[];
 }
 
+/** Returns the name in the cluster of a topic of the log. */
 export const topicOf = (prefix: string, topic: string): string => `${prefix}.${topic}`;
 
 /** Returns the name of the topic whose only record holds the log's id and number of partitions. It never expires. */

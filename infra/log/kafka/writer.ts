@@ -40,7 +40,10 @@ export class KafkaWriter {
     private readonly prefix: string,
   ) {}
 
-  /** @throws LogBusy when nothing was stored; LogDown when any prefix of a partition's records may be stored */
+  /**
+   * Appends records; `bytes` is the sum of their value bytes.
+   * @throws LogBusy, and nothing was stored; LogDown, and any prefix of the records of each partition may be stored
+   */
   async append(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
     if (this.#waitingBytes + bytes > MAX_WAITING_BYTES)
       throw new LogBusy(`${this.#waitingBytes} bytes wait for the brokers`);

@@ -41,8 +41,8 @@ const isOtherClock = (error: unknown): boolean =>
   (error.$metadata as { clockSkewCorrected?: boolean }).clockSkewCorrected === true;
 
 /**
- * Reports whether the store may have done the write in spite of this status. It refuses a 409, 425 or 429 before the
- * write.
+ * Reports whether the store may have done the write although it answered with this status, or with nothing. A store
+ * that answers 409, 425 or 429 has refused the request before the write.
  */
 const mayHaveWritten = (status: number | undefined): boolean => status === undefined || status === 408 || status >= 500;
 
