@@ -34,6 +34,7 @@ const THREADS = [
 ].map((file) => ({ in: file, out: file.slice(0, -".mjs".length) }));
 /** Folders with files that are opened at run time. */
 const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract", "serving/client/dist"];
+/** Matches the files below FOLDERS that are copied to dist/. */
 const RUNTIME_FILES =
   /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs|py|go)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/(?:client|prove)\.mjs)$/;
 /**

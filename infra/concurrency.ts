@@ -94,8 +94,8 @@ export function* range(from: number, to: number): Generator<number> {
 }
 
 /**
- * Iterations of the event loop for each yield. libuv accepts one connection per iteration (since 1.45:
- * libuv/libuv#3696). If a yield gave only one iteration, each connection would wait for as many pieces of work as
+ * Number of iterations of the event loop for which one yield waits. libuv accepts one connection per iteration (since
+ * 1.45: libuv/libuv#3696). If a yield gave only one iteration, each connection would wait for as many pieces of work as
  * connections are queued before it, and on a busy machine the accept queue would fill up. An iteration with nothing to
  * do costs about 3 us.
  */

@@ -17,7 +17,8 @@ export interface Finding {
 }
 
 /**
- * Each of these functions creates a finding of one severity.
+ * Creates a finding of severity `ok`. The functions after this one create findings of the severity that they are named
+ * after.
  * @param says what was found, in one sentence
  * @param todo what the operator should do
  */

@@ -24,7 +24,7 @@ export type Area =
 interface Metric {
   /** What the metric counts or measures, with its unit. */
   help: string;
-  /** The part of the work that it belongs to. */
+  /** The part of a process's work that the metric belongs to. */
   of: Area;
   /** Values of each label; null when they are not known beforehand (a network, a job, a partition). */
   labels?: Readonly<Record<string, readonly string[] | null>>;

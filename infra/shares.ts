@@ -53,7 +53,7 @@ export interface PlacesOptions {
   size: number;
   /** Number of places that only holders with `reserved` can get. */
   kept?: number;
-  /** Fixed limit of the places that one payer, client or domain may hold, in addition to its fair share. */
+  /** Fixed limits of the places that one payer, one client or one domain may hold; fair shares apply as well. */
   most?: Partial<Record<Dimension, number>>;
   /** Largest number of holders that wait for a place (default 1,024). */
   waiting?: number;
@@ -72,6 +72,7 @@ export interface Place {
   move(holder: Holder): boolean;
 }
 
+/** A holder, as the names under which it counts. */
 interface NamedHolder {
   names: string[];
   reserved: boolean;
@@ -127,7 +128,8 @@ export class Places {
 
   /**
    * Waits for a place until `signal` aborts.
-   * @returns null after an abort, or when too many wait and no other holder without `reserved` has a larger load
+   * @returns null after an abort, or when too many wait: at once if no waiting holder without `reserved` has a larger
+   * load, or later when this wait is ended in favour of a holder with a smaller load
    */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;

@@ -73,7 +73,10 @@ export interface Chain extends ChainPartition {
   gap(first: number, next: number, at: Date): Promise<CommitResult>;
   /** Stores a data file for positions first .. last, both inclusive. It is not live until a commit adds it. */
   putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef>;
-  /** Reads a segment or its `rejects` and checks the sha256. @throws DamagedChain */
+  /**
+   * Reads the bytes of a segment, or of the file with its rejected records (`rejects`), and checks their sha256.
+   * @throws DamagedChain
+   */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
   /**
    * Deletes a segment of this process whose proposed commit was not written. If the segment is live after all, it is

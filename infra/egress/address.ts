@@ -12,7 +12,7 @@ type Range = [Address, number];
 export interface AddressRules {
   /** Development switch: addresses of this machine may be fetched. */
   allowLoopback: boolean;
-  /** Our own addresses and networks, public ones too. */
+  /** Our own addresses and networks, public ones too; they are never connected to. */
   own: Range[];
 }
 
@@ -24,8 +24,8 @@ const parseRange = (text: string): Range => ipaddr.parseCIDR(text);
 const AZURE_HOST = parseRange("168.63.129.16/32");
 const GLOBAL_V6 = parseRange("2000::/3");
 /**
- * Networks inside 2000::/3 that are not the public internet (IANA special registry): Teredo, ORCHID, benchmarks; 6to4;
- * documentation.
+ * Networks inside 2000::/3 that are not the public internet (IANA special registry): protocol assignments such as
+ * Teredo, ORCHID and benchmarks, then 6to4, then two networks for documentation.
  */
 const SPECIAL_V6 = ["2001::/23", "2002::/16", "2001:db8::/32", "3fff::/20"].map(parseRange);
 /**

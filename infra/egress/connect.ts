@@ -56,6 +56,7 @@ export function tlsOf(socket: Socket): TracedHop["tls"] {
 }
 
 export interface ConnectOptions {
+  /** Decide to which IP addresses a connection may be made. */
   rules: AddressRules;
   resolve: Resolve;
   limits: Pick<Limits, "resolveMs" | "connectMs" | "tlsMs">;

@@ -43,7 +43,7 @@ export interface EgressRequest {
   signal?: AbortSignal;
   /** Name of the pool in which this fetch takes a place; default: the profile's name. */
   pool?: string;
-  /** Names under which the place of this fetch in the pool counts (shares.ts); default: none. */
+  /** Payer, client and domain whose shares of the pool's places this fetch uses (shares.ts); default: nobody's. */
   holder?: Holder;
   /**
    * Absent: the request names us in User-Agent. Present: the request has the headers of Node's built-in fetch, and
@@ -66,7 +66,7 @@ export interface Certificate {
   valid_to: string;
 }
 
-/** One request of a fetch: the address of the connection, and how the connection was secured. */
+/** One request of a fetch: its url, the IP address of the connection, and how the connection was secured. */
 export interface TracedHop {
   url: string;
   status: number;
@@ -119,6 +119,7 @@ export type EgressResult = {
        */
       outcome: "refused" | "transport" | "timeout" | "cut" | "too_large";
       reason?: RefusalReason;
+      /** Explanation of the outcome, for people. */
       says: string;
       status?: number;
       headers?: Record<string, string>;
@@ -136,22 +137,28 @@ const MIB = 1024 * KIB;
 
 /** Bounds of one fetch: times in ms, sizes in bytes. */
 export interface Limits {
-  /** Decoded body. */
+  /** Largest body after decoding. */
   bodyBytes: number;
-  /** Decoded body when the content type is application/pdf. */
+  /** Largest body after decoding when the content type is application/pdf. */
   pdfBytes: number;
-  /** Status line and headers; trailers may have as much again. */
+  /** Largest size of status line and headers together; trailers may have as much again. */
   headerBytes: number;
-  /** Time from the first byte of a request to its status line. */
+  /** Longest time from the first byte of a request to the status line of its answer. */
   headersMs: number;
-  /** Time from the first byte of the first request to the last byte, over all hops; the wait for a place counts too. */
+  /**
+   * Longest time from the first byte of the first request to the last byte of the answer, over all hops; the wait for a
+   * place counts too.
+   */
   totalMs: number;
   /** Most redirects that are followed. */
   hops: number;
   /** At least `windowBytes` of a body must arrive in each window of `windowMs`, against slow-loris senders. */
   windowMs: number;
   windowBytes: number;
-  /** Each of these bounds one step of the connection's set-up, before the first byte. */
+  /**
+   * Longest times of the steps before the first byte of a request: resolving the name (`resolveMs`), the TCP connection
+   * (`connectMs`), and the TLS handshake (`tlsMs`).
+   */
   resolveMs: number;
   connectMs: number;
   tlsMs: number;

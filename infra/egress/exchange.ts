@@ -20,6 +20,7 @@ export interface RequestParts {
  */
 export interface ExchangeEnd {
   end: "answered" | "transport" | "timeout" | "cut" | "too_large" | "off";
+  /** Explanation of the end, for people; empty for `answered`. */
   says: string;
   /** When the request was handed to the socket; undefined if it was not. */
   sentAt?: number;

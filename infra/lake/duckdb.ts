@@ -33,12 +33,13 @@ export interface Statements {
   batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk>;
 }
 
-/** Statements of a stage, see {@link Lake.transaction}. */
+/** Runs the statements of a stage: work that a transaction does before it begins ({@link Lake.transaction}). */
 export type Staging = Pick<Statements, "run" | "all">;
 
 export interface LakeSettings {
   /** Memory limit in DuckDB's notation, such as "2GB". Above it, DuckDB spills to the work folder. */
   memoryLimit: string;
+  /** Number of threads of DuckDB. */
   threads: number;
   /**
    * Statements that create settings and tables. They run at every open and after every replacement, so they must be
@@ -249,7 +250,7 @@ class DuckLake implements Lake {
     }
   }
 
-  /** Runs `work` in the place of a reader, so that no more of libuv's threads are occupied. */
+  /** Runs a statement of a stage in the place of a reader, so that stages do not occupy further threads of libuv. */
   async #asReader<T>(work: () => Promise<T>): Promise<T> {
     const release = await this.#readerPlaces.take();
     try {
@@ -364,7 +365,7 @@ class DuckLake implements Lake {
     this.#writer = await this.#instance.connect();
   }
 
-  /** @throws LakeForm */
+  /** Checks that the tables in the file have the version of the settings. @throws LakeForm for another version */
   async #refuseOtherForm(): Promise<void> {
     const { form } = this.#settings;
     if (form === undefined) return;

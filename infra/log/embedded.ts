@@ -121,8 +121,9 @@ class EmbeddedLog implements Log {
   }
 
   /**
-   * Makes the new start durable first, and then deletes the rows in steps. After a crash in between, no reader sees the
-   * remaining rows, and the next truncation deletes them. The file keeps its size; later appends reuse the space.
+   * Drops the records below `below`: makes `below` durable as the first kept offset, and then deletes the rows in
+   * steps. After a crash in between, no reader sees the remaining rows, and the next truncation deletes them. The file
+   * keeps its size; later appends reuse the space.
    * @throws BadRecord when `below` is past the end, since records that were never appended cannot be dropped
    */
   async truncate(topic: string, partition: number, below: number): Promise<void> {
@@ -188,7 +189,10 @@ export class GroupCommit {
     this.#commit = commit;
   }
 
-  /** Resolves after the commit. The records must not be changed until then. @throws LogBusy when too much waits. */
+  /**
+   * Adds a batch to the next commit and resolves when the batch is durable. The records must not be changed until then.
+   * @throws LogBusy when too much waits
+   */
   add(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
     const isFull =
       this.#waitingRecords + records.length > MAX_QUEUED_RECORDS || this.#waitingBytes + bytes > MAX_QUEUED_BYTES;

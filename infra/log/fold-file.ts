@@ -33,7 +33,7 @@ export interface ReadPosition {
 /** Folder in which a process stores its folds, and the id of the log whose records they have read. */
 export interface FoldFolder {
   dir: string;
-  /** @throws LogDown while the log is not open */
+  /** Returns the id of the open log. @throws LogDown while the log is not open */
   logId: () => string;
   logger: Pick<Logger, "warn">;
 }

@@ -149,7 +149,7 @@ function createSync(
   };
 }
 
-/** @throws LogRefused when the SQLite library is older than {@link MIN_SQLITE}. */
+/** Checks the version of the SQLite library. @throws LogRefused when it is older than {@link MIN_SQLITE} */
 export function assertSqlite(version: string): void {
   const [a, b] = [version, MIN_SQLITE].map((v) => v.split(".").map(Number));
   const firstDifference = b!.findIndex((part, i) => part !== a![i]);

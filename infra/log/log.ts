@@ -114,7 +114,7 @@ export const MAX_BATCH_BYTES = 64 * 1024 * 1024;
 const MAX_WAIT_MS = 3_600_000;
 const MAX_READ_RECORDS = 10_000;
 
-/** A lone surrogate or a NUL would be read back differently from how it was written. */
+/** Matches a lone surrogate or a NUL, which would be read back differently from how it was written. */
 const UNSAFE_CHARACTER = /[\p{Surrogate}\0]/u;
 
 /** The topics of a log, and the number of partitions that each of them has. */
@@ -123,7 +123,7 @@ interface LogShape {
   readonly partitions: number;
 }
 
-/** @throws BadRecord unless the topic exists and has this partition. */
+/** Checks that a topic exists and has this partition. @throws BadRecord otherwise */
 export function checkPartition({ topics, partitions }: LogShape, topic: string, partition: number): void {
   if (!topics.has(topic)) throw new BadRecord(`no topic ${JSON.stringify(topic.slice(0, 120))}`);
   if (!Number.isInteger(partition) || partition < 0 || partition >= partitions) {
@@ -155,7 +155,7 @@ function checkName(what: string, name: string): void {
   }
 }
 
-/** @throws BadRecord unless `offset` can be an offset */
+/** Checks that a number can be an offset of a log. @throws BadRecord otherwise */
 export function checkOffset(offset: number): void {
   if (!Number.isSafeInteger(offset) || offset < 0) throw new BadRecord(`${offset} is no offset`);
 }

@@ -32,6 +32,7 @@ export type HoldState =
   | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
   | { state: "captured" | "voided" | "reclaimed"; tx: string; final: boolean; amountAtomic: bigint };
 
+/** Whether a payment could be placed in escrow: its payer and its hold, or the scheme's reason why not. */
 export type HoldVerdict = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
 
 /**
@@ -67,6 +68,7 @@ export interface Escrow {
 }
 
 export interface EscrowOptions {
+  /** The token that is held, and the nodes of its chain. */
   money: TokenOnChain;
   /** Sends as the operator and pays the gas. */
   sender: Sender;
@@ -74,6 +76,7 @@ export interface EscrowOptions {
   payTo: string;
 }
 
+/** Name of the escrow's event that puts a hold into each state. */
 const EVENT_OF_STATE = {
   held: "PaymentAuthorized",
   captured: "PaymentCaptured",

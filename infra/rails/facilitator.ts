@@ -38,7 +38,7 @@ interface CallRecord {
   chainFailure?: unknown;
   /** The transaction that was sent. */
   tx?: Hex;
-  /** The revert of the simulated transfer, which therefore was not sent. */
+  /** Why the simulated transfer reverted; it was then not sent. */
   refused?: string;
 }
 
@@ -81,6 +81,7 @@ function createSignatureCheck(): Signer["verifyTypedData"] {
 interface SignerDeps {
   reader: Reader;
   sender: Sender;
+  /** Verifies the signature of a payer. */
   isSigned: Signer["verifyTypedData"];
 }
 

@@ -14,7 +14,7 @@ export interface FundedWalletsOptions {
   secret: Uint8Array;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
-  /** Real time, since the validity of a payment is in chain time. */
+  /** Clock of real time (default: the system's), never of simulated time, since a payment expires in chain time. */
   clock?: Pick<Clock, "now">;
 }
 

@@ -29,6 +29,7 @@ export interface Network {
   rpcUrls: readonly string[];
   /** Number of nodes that have to agree on a settlement. */
   agree: number;
+  /** When a block of this network counts as final. */
   confirmations: Confirmations;
   /** Most wei that a unit of gas may cost; while a node estimates more, nothing is sent. */
   gasCeiling: bigint;

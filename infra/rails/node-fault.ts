@@ -25,7 +25,10 @@ const TLS_ERRORS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNAB
 /** Most causes of an error that are followed. */
 const MAX_CAUSES = 10;
 
-/** Returns an error and the chain of its causes; of an AggregateError (a host with several addresses) the first error. */
+/**
+ * Returns an error and the chain of its causes. From an AggregateError (of a host with several addresses) the chain
+ * goes on to its first error.
+ */
 function causesOf(error: unknown): { name?: string; code?: unknown; message?: string }[] {
   const causes: { name?: string; code?: unknown; message?: string }[] = [];
   let current = error;

@@ -56,7 +56,7 @@ export function createPayersReader(nodes: readonly TokenAtNode[], agree: number)
   };
 }
 
-/** Returns the number of the newest block before a time (unix seconds), or -1. @throws ChainDown */
+/** Returns the number of the newest block before a time (unix seconds); -1 when there is none. @throws ChainDown */
 async function blockBefore({ reader }: TokenAtNode, time: number): Promise<number> {
   const timeOf = async (number: number) =>
     (await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;

@@ -32,9 +32,11 @@ export interface Rail {
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
-   * Reads from the chain whether one authorization settled: the Transfer that used its nonce, or null if the nonce was
-   * unused or cancelled at the returned block. What the seller's headers say about the settlement is ignored.
-   * @throws ChainDown also when the token reports the nonce as used and no log shows the transfer
+   * Reads from the chain whether one authorization settled: the Transfer that used its nonce. Null if at the returned
+   * block the nonce was unused or cancelled, or was used before the blocks that are searched. What the seller's headers
+   * say about the settlement is ignored.
+   * @throws ChainDown also when the token reports the nonce as used in the searched blocks and no log shows the
+   * transfer
    */
   settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
   /** Reads transfers of the asset from `from` to `to` since a block, oldest first. Finds refunds. @throws ChainDown */
@@ -135,7 +137,9 @@ export interface PayableEntry {
   asset: string;
   payTo: string;
   amountAtomic: bigint;
+  /** Longest validity of the payment, seconds. */
   maxTimeoutSeconds: number;
+  /** `extra` of the x402 entry, such as the token's EIP-712 name and version; empty for a challenge. */
   extra: Record<string, unknown>;
   /** The entry as the seller sent it; a payment of x402 v2 repeats it in its field `accepted`. */
   raw: unknown;
@@ -212,6 +216,7 @@ export interface Payers {
 
 /** A Transfer of the asset in a block. */
 export interface Settlement {
+  /** Hash of the transaction. */
   tx: string;
   blockNumber: number;
   /** Unix seconds. */

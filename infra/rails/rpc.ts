@@ -28,7 +28,7 @@ interface RetryLimits {
   timeoutMs: number;
 }
 const DEFAULT_RETRIES: RetryLimits = { retries: 3, timeoutMs: 10_000 };
-/** For checks by an operator: a node that does not answer is reported within ten seconds. */
+/** Limits for checks that an operator waits for: a node that does not answer is reported within ten seconds. */
 export const SHORT_RETRIES: RetryLimits = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
@@ -130,15 +130,15 @@ function createFallback(transports: readonly HttpTransport[]): HttpTransport {
 export type Reader = ReturnType<typeof createReader>;
 
 /**
- * Errors of the transport, not of the request. BlockNotFoundError is one of them, since such a block was replaced
- * during the read.
+ * Classes of viem's errors that are about the transport to the chain and not about the request. BlockNotFoundError is
+ * one of them, since a block that is not found was replaced during the read.
  */
 const TRANSPORT_ERRORS = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
 const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
   error.walk((cause) => cause instanceof kind) as E | null;
 
-/** JSON-RPC code of a revert. EIP-1474 does not define one; nodes use this. */
+/** JSON-RPC error code with which nodes report a revert, although EIP-1474 defines none. */
 const EXECUTION_REVERTED = 3;
 
 /**

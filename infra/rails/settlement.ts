@@ -287,6 +287,7 @@ export async function requireLogsOf({ reader, asset }: TokenAtNode, { number }: 
   await chainRead("logs of a block", () => reader.getLogs({ address: asset, blockHash: hash }));
 }
 
+/** The fields of the log of a Transfer that are read here. */
 export interface TransferLog {
   transactionHash: string;
   blockNumber: bigint;

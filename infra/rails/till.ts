@@ -57,7 +57,9 @@ const OPEN_REASONS =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
 /** Matches reasons that are codes of the protocol; sentences are errors that a facilitator passed on. */
 const REASON_CODE = /^[a-z0-9_]{1,100}$/;
-/** Statuses that refuse the request and not the payment, so that a later request may succeed. */
+/**
+ * HTTP statuses with which a facilitator refuses a request and not the payment, so that a later request may succeed.
+ */
 const RETRIABLE_STATUSES = new Set([401, 403, 404, 408, 409, 425, 429]);
 
 /** Reports whether a facilitator's HTTP error status refuses the payment itself, and not only this request. */
@@ -160,6 +162,7 @@ function toOutcome(answer: {
 }
 
 export interface HttpTillOptions {
+  /** Name of the till, for logs and status. */
   name: string;
   /** Base url. The operator chose it, so it is fetched without the checks for untrusted addresses. */
   url: string;

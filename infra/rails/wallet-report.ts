@@ -9,9 +9,12 @@ import type { FolderWallets, WalletFolder } from "./wallet-folder.ts";
 
 /** Levels below which a warning is logged (settings `wallets.low_water` and `low_blind`). */
 export interface LowWater {
-  /** Units of the token, such as "1.00". */
+  /**
+   * Least amount that the known wallet, and all unused blind wallets together, should hold of each asset, in units of
+   * the asset, such as "1.00".
+   */
   money: string;
-  /** Number of unused blind wallets with money. */
+  /** Least number of unused blind wallets that should have money. */
   blind: number;
 }
 
@@ -43,6 +46,7 @@ export interface AssetFunds {
 
 export interface WalletReport {
   wallets: WalletBalances[];
+  /** The money of all wallets, one entry for each asset of each network. */
   pools: AssetFunds[];
 }
 
@@ -151,6 +155,7 @@ export interface WalletWatchOptions {
   clock: Pick<Clock, "sleep">;
   logger: Pick<Logger, "warn" | "info">;
   metrics: Pick<Metrics, "gauge">;
+  /** Pause between two reads, ms (default: ten minutes). */
   every_ms?: number;
 }
 

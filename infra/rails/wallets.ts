@@ -88,7 +88,7 @@ export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
  */
 type TopUp = (reader: Reader, token: Address, batch: TopUpRequest[]) => Promise<void>;
 
-/** Tops up wallets with one token of a local chain. */
+/** Returns functions that top up wallets with one token of a local chain. */
 function openMint({ rpcUrl, asset }: LocalToken, topUp: TopUp) {
   const reader = createReader(rpcUrl);
   const token = asset.toLowerCase() as Address;
@@ -126,7 +126,9 @@ export function walletOf(seed: Uint8Array, label: string): Wallet {
 /** An account that waits to be topped up. */
 interface TopUpRequest {
   address: Address;
+  /** Atomic units that the account has to hold at least. */
   floor: bigint;
+  /** Called when the account was topped up, or with the error why it was not. */
   done: (error?: unknown) => void;
 }
 

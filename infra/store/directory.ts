@@ -239,7 +239,10 @@ async function* walkKeys(fs: FsSeam, root: string, prefix: string, startAfter: s
   yield* walkFolder(fs, root, folder, prefix, startAfter);
 }
 
-/** @param folder key of the folder with its trailing slash, or "" for the root. */
+/**
+ * Yields the keys of one folder, as `walkKeys` does.
+ * @param folder its key with a trailing slash, or "" for the root
+ */
 async function* walkFolder(
   fs: FsSeam,
   root: string,

@@ -57,7 +57,7 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
     socketFactory: createSockets({ answerMs: REQUEST_MS }),
     retry: RETRY,
     logLevel: logLevel.WARN,
-    // Logged at level debug, since the caller gets the important ones as errors.
+    // Messages of kafkajs are logged at level debug, since the caller gets the important ones as errors.
     logCreator:
       () =>
       ({ namespace, log }) =>
@@ -214,7 +214,7 @@ function fixSocket(socket: Socket, { answerMs, firstWordMs = FIRST_REQUEST_MS }:
     }
     if (event === "end" || event === "error" || event === "timeout") {
       if (isClosed) return false;
-      // After this the socket emits nothing and is destroyed.
+      // This is the last event that the socket emits; then the socket is destroyed.
       const hadListeners = emitToListeners(event, ...args);
       closeSilently();
       return hadListeners;

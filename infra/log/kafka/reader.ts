@@ -105,7 +105,10 @@ interface BufferedRecords {
   at: number;
   /** Value bytes of `records`. */
   bytes: number;
-  /** Fetch of the records after these; it resolves with null when it found nothing or failed. */
+  /**
+   * Running fetch of the records after `records`; it resolves with null when it found nothing or failed. Null when none
+   * was started.
+   */
   coming: Promise<readonly LogRecord[] | null> | null;
 }
 
@@ -199,7 +202,7 @@ export class KafkaReader {
         const found = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition);
         const messages = found?.messages ?? [];
         if (Buffer.isBuffer(messages)) return decodeBatches(topic, partition, messages, from);
-        // A batch is always complete, so it may begin before the requested offset.
+        // A broker sends whole batches, so the first one may begin before the requested offset.
         return messages.map((message) => recordOf(topic, partition, message)).filter(({ offset }) => offset >= from);
       });
     } catch (error) {

@@ -91,7 +91,7 @@ export class KafkaWriter {
     this.#queues.delete(name);
   }
 
-  /** @returns offset of the first record */
+  /** Sends records of one partition in one request. @returns the offset of the first of them */
   async #send(chunk: readonly WaitingRecord[]): Promise<number> {
     const { topic, partition } = chunk[0]!.record;
     const producer = this.#producer ?? this.#connect();

@@ -33,8 +33,8 @@ const FINAL_ERRORS = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeErr
 
 /**
  * Reports whether the store refused a request because our clock differs from its clock, and the SDK took the store's
- * time from the answer. The SDK signs the next attempt with that time. Its own retries would repeat the request, but
- * they are off.
+ * time from the answer. Then the request is repeated at once, and the SDK signs it with that time. (The SDK's own
+ * retries, which would do so, are off.)
  */
 const isOtherClock = (error: unknown): boolean =>
   error instanceof S3ServiceException &&
