@@ -1,15 +1,15 @@
 import { BoundedMap } from "./bounded-map.ts";
 
 /**
- * Fair shares of resources for which untrusted clients compete. A request counts under up to three names: its payer,
- * its client network, and the domain that it makes this process contact. The rules keep a name from taking so much that
- * a request under other names gets nothing. {@link Places} are held until their holder releases them, and are never
- * taken back; the entries of a {@link FairQueue} can be evicted.
+ * Up to three names under which a request counts: its payer, the IP network of its client, and the domain that it makes
+ * this process contact. Untrusted clients compete for resources. The rules of this file keep a name from taking so much
+ * of a resource that a request under other names gets nothing. {@link Places} are held until their holder releases
+ * them, and are never taken back; the entries of a {@link FairQueue} can be evicted.
  */
 export interface Holder {
   /** Address of the wallet that pays. */
   payer?: string | undefined;
-  /** Key of the client's network (`networkKey` in egress/address.ts). */
+  /** Key of the client's IP network (`networkKey` in egress/address.ts). */
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
@@ -329,9 +329,9 @@ export class FairQueue<T> {
   }
 
   /**
-   * Returns the entry that a new entry under `names` would evict: the newest one of the name that has the most entries
-   * and is not among `names`. Returns undefined if that name, without the entry, would have fewer entries than one of
-   * `names` with the new entry.
+   * Returns the entry that a new entry under `names` would evict. Of the names with the most entries it takes the first
+   * that is not among `names`, and of that name the newest entry. Returns undefined if there is no such name, or if it
+   * would keep fewer entries than one of `names` would have with the new entry.
    */
   #evictable(names: readonly string[]): T | undefined {
     for (const name of this.#levels.get(this.#largestCount) ?? []) {

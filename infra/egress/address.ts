@@ -68,8 +68,8 @@ export function isSameAddress(a: string | undefined, b: string): boolean {
 }
 
 /**
- * Reports whether this is a public unicast address. Only public ones are allowed, instead of all that a library does
- * not know as special, since libraries miss forms: ipaddr.js 2.5 classifies `::7f00:1` as "unicast".
+ * Reports whether this is a public unicast address. The check states what is allowed, since the lists of special
+ * addresses in libraries are incomplete: ipaddr.js 2.5 classifies `::7f00:1` as "unicast".
  */
 function isPublic(address: Address): boolean {
   if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !isInRange(address, AZURE_HOST);

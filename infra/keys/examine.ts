@@ -25,7 +25,9 @@ export type VerifyFault =
 
 export type Verdict = { ok: true } | { ok: false; reason: VerifyFault };
 
+/** What a verifier requires of the signature of an object. */
 export interface Expectation {
+  /** Purpose that the signing key must have. */
   purpose: Purpose;
   /** Time at which the object was signed, in record time: its `computed_at`, `answered_at` or `verified_at`. */
   at: Date | string;

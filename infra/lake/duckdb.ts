@@ -78,9 +78,9 @@ export interface Lake extends Statements {
   /**
    * Runs `work` in a transaction; an exception rolls it back. Do not nest: a transaction inside another one waits for
    * ever.
-   * @param stage runs before `work`, on the same connection and outside the transaction, also while another transaction
-   * is open: it must write nothing but temporary tables, which `work` then sees. At most two calls with a stage run at
-   * once, the others wait. Each statement of a stage takes the place of a reader.
+   * @param stage runs before the transaction begins, on the same connection. Another transaction may be open meanwhile,
+   * so `stage` must write nothing but temporary tables, which `work` then sees. At most two calls with a stage run at
+   * once; the others wait. Each statement of a stage takes the place of a reader.
    */
   transaction<T>(work: (tx: Statements) => Promise<T>, stage?: (connection: Staging) => Promise<void>): Promise<T>;
   /**

@@ -42,7 +42,7 @@ export interface Log {
 export interface NewRecord {
   topic: string;
   partition: number;
-  /** Id (`rec_..`) that exists before the event happens, so that a repeated append carries the same id. */
+  /** Id (`rec_..`), drawn before the event happens, so that a repeated append has the same id. */
   eventId: string;
   /** What the record is about, such as a capability id; never empty. The caller chooses the partition by it. */
   key: string;

@@ -14,8 +14,8 @@ import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
  * The escrow contract of commerce-payments 1.0; the contracts have the same addresses on every chain. Our offers
- * contain this address, because a buyer's client without it signs for another version of the contracts, and its
- * payment is invalid.
+ * contain this address, because a buyer's client that is given none signs for another version of the contracts, and
+ * its payment is invalid.
  */
 export const ESCROW: Address = "0xBdEA0D1bcC5966192B070Fdf62aB4EF5b4420cff";
 /** The token collector: the buyer signs an EIP-3009 transfer to this address. */

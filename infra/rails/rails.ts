@@ -100,9 +100,9 @@ export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS
 const LOGS_LAG_BLOCKS = 300;
 
 /**
- * Returns the block up to which a list of transfers is complete; the next search begins after it. A token's state
- * shows whether a nonce was used, but not whether a log of a transfer is missing. So blocks that are not final, and
- * the newest 300, are searched again.
+ * Returns the number of the block up to which a list of transfers is complete; the next search begins after it. A
+ * node's logs may lag behind its head, and nothing in a token's state shows that the log of a transfer is missing. So
+ * blocks that are not final, and the newest 300, are searched again.
  */
 export const completeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 

@@ -176,8 +176,8 @@ class DirectoryStore extends DirectoryReader implements Store {
   }
 
   /**
-   * Throws when the path is a folder. With `exists` or `lost` instead, the caller would read the key, find nothing
-   * and try again for ever.
+   * Throws when the path is a folder. If `create` returned `exists`, or `swap` returned `lost`, the caller would read
+   * the key, find nothing and try again for ever.
    */
   async #refuseFolder(key: string, path: string): Promise<void> {
     const stat = await this.fs.stat(path).catch(undefinedIfMissing);

@@ -40,8 +40,8 @@ export interface Store {
  */
 export interface Bulk {
   /**
-   * Writes an object whose bytes the caller has verified. An object of that key with other bytes is damaged, and is
-   * replaced.
+   * Writes an object whose bytes the caller has verified. An object of that key with other bytes counts as damaged and
+   * is replaced.
    * @throws what `create` and `swap` throw
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;

@@ -20,9 +20,9 @@ export interface PolicyText<K> {
   logs: readonly K[];
   /** Keys of the witnesses, by the names that the policy gives them. */
   witnesses: ReadonlyMap<string, K>;
-  /** Name of the witness or group that the quorum names, or `none`. */
+  /** Name in the `quorum` line of the policy: that of a witness or a group, or `none`. */
   quorum: string;
-  /** What the quorum requires; null for `none`. */
+  /** The cosignatures that the quorum requires; null for `none`. */
   rule: Rule<K> | null;
 }
 

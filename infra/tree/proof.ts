@@ -1,11 +1,12 @@
 import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
 
 /**
- * A size or index in a proof. It may be a bigint, because proofs of other logs can exceed 2^53.
- * This file creates proofs as in RFC 6962 section 2.1 and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2,
- * with two more rules: a tree of size 0 proves nothing, and every hash has 32 bytes. A verifier returns false and never
- * throws.
+ * Creates proofs as in RFC 6962 section 2.1, and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2 with two
+ * more rules: a tree of size 0 proves nothing, and every hash has 32 bytes. A verifier returns false for a wrong proof
+ * and never throws.
  */
+
+/** A size or index in a proof. It may be a bigint, because proofs of other logs can exceed 2^53. */
 export type TreeNumber = number | bigint;
 
 const TREE_NUMBER_LIMIT = 1n << 64n;

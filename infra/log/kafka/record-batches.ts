@@ -30,7 +30,7 @@ const RECORDS_AT = 61;
 
 const MAGIC = 2;
 const ZSTD = 4;
-/** Bits of the attributes. */
+/** Masks of the attributes of a batch: its codec, the kind of its times, and whether it is an ordinary batch. */
 const CODEC_BITS = 7;
 const APPEND_TIME_BIT = 8;
 const TRANSACTION_OR_CONTROL_BITS = 16 | 32;
