@@ -113,8 +113,8 @@ export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
  * Creates a function that yields to the event loop each time its callers together have announced `maxWork` units of
- * work. The same event loop answers clients and measures sellers' latency, so work that grows with the record must
- * not block the loop for more than a few milliseconds.
+ * work. The same event loop answers clients and measures sellers' latency, so work that grows with the recorded data
+ * must not block the loop for more than a few milliseconds.
  */
 export function createYielder(maxWork = 1): YieldToOthers {
   let leftWork = 0;

@@ -100,7 +100,7 @@ async function fetchFollowingRedirects(
 export interface EgressOptions {
   /** Development switch: loopback addresses, any port and plain names such as localhost. Off in production. */
   allowLoopback: boolean;
-  /** Ports besides 80 and 443. */
+  /** Ports that may be fetched besides 80 and 443. */
   extraPorts?: readonly number[];
   /** Our own public addresses or networks that are on no interface of this machine; they are never fetched. */
   ownAddresses?: readonly string[];

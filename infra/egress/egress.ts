@@ -41,7 +41,9 @@ export interface EgressRequest {
   /** Most redirects to follow. The value can only lower the profile's number. */
   hops?: number;
   signal?: AbortSignal;
-  /** Name of the pool in which this fetch takes a place; default: the profile's name. */
+  /**
+   * Name of the pool (which bounds concurrent fetches) in which this fetch takes a place; default: the profile's name.
+   */
   pool?: string;
   /** Payer, client and domain whose shares of the pool's places this fetch uses (shares.ts); default: nobody's. */
   holder?: Holder;
@@ -89,7 +91,8 @@ export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" 
 export type EgressResult = {
   /**
    * Present when our own event loop was stalled during the exchange, so that the times are not the stranger's alone. A
-   * deadline that passed after a long wait for a place is reported in this form too, since that delay is ours as well.
+   * deadline that passed after a long wait for a place in the pool is reported in this form too, since that delay is
+   * ours as well.
    */
   loop?: LoopStall;
 } & (
@@ -146,8 +149,8 @@ export interface Limits {
   /** Longest time from the first byte of a request to the status line of its answer. */
   headersMs: number;
   /**
-   * Longest time from the first byte of the first request to the last byte of the answer, over all hops; the wait for a
-   * place counts too.
+   * Longest time from the first byte of the first request to the last byte of the answer, over all hops; the time that
+   * the fetch waited for a place in its pool counts too.
    */
   totalMs: number;
   /** Most redirects that are followed. */

@@ -356,7 +356,7 @@ class DuckLake implements Lake {
       threads: String(this.#settings.threads),
       // Storage version of a new file. It packs strings twice as fast as DuckDB's default, which is an old version that
       // every release of DuckDB can read. That is not needed here: only this program opens the file, and a file that
-      // it cannot read is rebuilt from the segments (the record's Parquet files).
+      // it cannot read is rebuilt from the segments (the Parquet files that hold the log's records).
       storage_compatibility_version: STORAGE_VERSION,
       temp_directory: `${this.workDir}/spill`,
       // All needed extensions are built in. DuckDB must not download any.

@@ -58,7 +58,8 @@ function createObstacleCheck({ network, asset, decimals = 6, domain = null }: To
   const token = asset.toLowerCase();
   const tokenDomain = domain ?? signingDomain(network, token);
   return (entry: PayableEntry): string | null => {
-    // The record holds micro-units, so an amount with a finer fraction cannot be recorded exactly.
+    // This service records amounts in micro-units (1e-6), so an amount with a finer fraction cannot be recorded
+    // exactly.
     const unit = 10n ** BigInt(Math.max(0, decimals - 6));
     if (entry.amountAtomic % unit !== 0n) return "the amount is no whole number of micro-units";
     return entry.challenge

@@ -263,7 +263,7 @@ async function* walkFolder(
   }
 }
 
-/** Returns the entries of a folder in bytewise order (keys are ASCII), folders by their name with a trailing slash. */
+/** Returns the entries of a folder in bytewise order of their keys (ASCII); the key of a folder ends with a slash. */
 async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<{ key: string; isFolder: boolean }[]> {
   try {
     return (await fs.readdir(folder === "" ? root : `${root}/${folder.slice(0, -1)}`))
