@@ -71,7 +71,10 @@ export interface Chain extends ChainPartition {
   commit(proposal: Proposal): Promise<CommitResult>;
   /** Writes a commit that accepts the loss of the records [first, next). */
   gap(first: number, next: number, at: Date): Promise<CommitResult>;
-  /** Stores a data file for positions first .. last, both inclusive. It is not live until a commit adds it. */
+  /**
+   * Stores a data file for positions first .. last, both inclusive, and beside it a file with the rejected records of
+   * these positions, if there are any. The files are not live until a commit adds the returned segment.
+   */
   putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef>;
   /**
    * Reads the bytes of a segment, or of the file with its rejected records (`rejects`), and checks their sha256.

@@ -115,10 +115,10 @@ export type EgressResult = {
     }
   | {
       /**
-       * refused: we made no connection, because of `reason`, or if that is absent because of a fault on our side.
-       * transport: no answer (DNS, connect, TLS, reset before headers). timeout: a deadline passed (`status` is present
-       * if headers had arrived). cut: headers arrived, and the body was cut off. too_large: the body or the headers
-       * were longer than their cap.
+       * refused: we did not send the request (or one after a redirect), because of `reason`, or if that is absent
+       * because of a fault on our side. transport: no answer (DNS, connect, TLS, reset before headers). timeout: a
+       * deadline passed (`status` is present if headers had arrived). cut: headers arrived, and the body was cut off.
+       * too_large: the body or the headers were longer than their cap.
        */
       outcome: "refused" | "transport" | "timeout" | "cut" | "too_large";
       reason?: RefusalReason;

@@ -146,8 +146,8 @@ function findCommonValue<T>(
 const RETRY_PAUSES_MS = [0, 50, 250] as const;
 
 /**
- * Reads as of one block on which `agree` nodes give the same value. Without such a block it returns the last failure;
- * `isAtOdds` is true when enough nodes answered but their values differ.
+ * Searches the newest block as of which `agree` nodes give the same value, and returns that value. Without such a block
+ * it returns the last failure; `isAtOdds` is true when enough nodes answered but their values differ.
  */
 async function readAtOneBlock<T>(
   nodes: readonly TokenAtNode[],

@@ -96,7 +96,7 @@ export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, convert: (value: 
 export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
   final.time > validBefore + marginS;
 
-/** Number of blocks by which the logs of a node may lag behind its head. */
+/** Most blocks by which the logs of a node are expected to lag behind its head. */
 const LOGS_LAG_BLOCKS = 300;
 
 /**
@@ -118,7 +118,7 @@ export interface AssetRef {
 /** The members of a rail that are needed to parse the terms of a 402. */
 export type RailCapabilities = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
 
-/** Returns all networks of a rail. */
+/** Returns all chains (CAIP-2) of a rail. */
 export const networksOf = ({ network, networks }: Pick<Rail, "network" | "networks">): readonly string[] =>
   networks ?? [network];
 
@@ -128,7 +128,7 @@ export const decimalsOf = (rail: Pick<Rail, "decimalsOf">, entry: Pick<PayableEn
 
 /** One payable entry of a 402, parsed from x402 terms (version 1 or 2) or an mpp challenge. */
 export interface PayableEntry {
-  /** null for an mpp challenge, which `challenge` holds. */
+  /** Version of x402; null for an mpp challenge, which is in `challenge`. */
   x402Version: 1 | 2 | null;
   challenge?: PaymentChallenge;
   scheme: string;
