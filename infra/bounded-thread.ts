@@ -19,6 +19,7 @@ export class OutOfBounds extends Error {
 export interface BoundedThreadOptions {
   /** What the thread does, for error messages: the text after "a thread that ..". */
   does: string;
+  /** Limits of the thread's memory. */
   memory: ResourceLimits;
   /** Largest number of questions that wait for the thread. */
   maxWaiting: number;

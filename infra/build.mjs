@@ -13,8 +13,8 @@ const DIST = join(ROOT, "dist");
 /** Folder in which each file is written first, and from which it is then moved to dist/. */
 const TEMP_FOLDER = join(ROOT, ".cache");
 /**
- * The entry file. It installs the signal handler before it loads anything else; one bundle would load all its chunks
- * first.
+ * Text of the entry file. It installs the signal handler before it loads anything else. If both modules were one
+ * bundle, all chunks would be loaded before the handler is installed.
  */
 const ENTRY = `#!/usr/bin/env node
 import "./commands/early-stop.mjs";
@@ -34,11 +34,12 @@ const THREADS = [
 ].map((file) => ({ in: file, out: file.slice(0, -".mjs".length) }));
 /** Folders with files that are opened at run time. */
 const FOLDERS = ["sql", "docs", "infra/deploy/s3", "pipelines/3-grade", "serving/work/extract", "serving/client/dist"];
+/** Matches the files below FOLDERS that are copied to dist/. */
 const RUNTIME_FILES =
   /^(?:sql\/.+\.sql|docs\/[\w-]+\.(?:md|mjs|py|go)|infra\/deploy\/s3\/[\w-]+\.json|pipelines\/3-grade\/grading-params\.json|serving\/work\/extract\/\w+\.mjs|serving\/client\/dist\/(?:client|prove)\.mjs)$/;
 /**
- * The demo's market. It is built only in a clone of the project, since it needs development packages and files that the
- * package does not hold.
+ * Entry file of the demo's market. It is built only in a clone of the project, since it needs development packages, and
+ * files that the published package does not hold.
  */
 const MARKET = "fixtures/market/main.mjs";
 

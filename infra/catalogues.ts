@@ -44,8 +44,8 @@ export const toCatalogue = (setting: NamedCatalogue): Catalogue =>
   typeof setting === "string" ? { ...DEFAULTS, url: setting } : setting;
 
 /**
- * Returns the name under which the record holds a catalogue: its url without user, password and query, which may hold
- * keys.
+ * Returns the name of a catalogue in the data that this service records and publishes: its url without user, password
+ * and query, which may hold keys.
  */
 export function sourceName(url: string): string {
   const { username, password, search, origin, pathname } = new URL(url);

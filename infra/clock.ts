@@ -19,8 +19,8 @@ export interface Clock {
   /** True while record time is simulated. Then it cannot be compared with a chain's time. */
   readonly simulated: boolean;
   /**
-   * True when `sleep` sets the clock forward at once instead of waiting. The observer then gives each host that it
-   * calls its own clock.
+   * True when `sleep` sets the clock forward at once instead of waiting. The observer then uses a separate clock for
+   * each host that it calls.
    */
   readonly jumps: boolean;
 }

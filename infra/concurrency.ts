@@ -94,8 +94,8 @@ export function* range(from: number, to: number): Generator<number> {
 }
 
 /**
- * Iterations of the event loop for each yield. libuv accepts one connection per iteration (since 1.45:
- * libuv/libuv#3696). If a yield gave only one iteration, each connection would wait for as many pieces of work as
+ * Number of iterations of the event loop for which one yield waits. libuv accepts one connection per iteration (since
+ * 1.45: libuv/libuv#3696). If a yield gave only one iteration, each connection would wait for as many pieces of work as
  * connections are queued before it, and on a busy machine the accept queue would fill up. An iteration with nothing to
  * do costs about 3 us.
  */
@@ -113,8 +113,8 @@ export type YieldToOthers = (work?: number) => Promise<unknown>;
 
 /**
  * Creates a function that yields to the event loop each time its callers together have announced `maxWork` units of
- * work. The same event loop answers clients and measures sellers' latency, so work that grows with the record must
- * not block the loop for more than a few milliseconds.
+ * work. The same event loop answers clients and measures sellers' latency, so work that grows with the recorded data
+ * must not block the loop for more than a few milliseconds.
  */
 export function createYielder(maxWork = 1): YieldToOthers {
   let leftWork = 0;
@@ -129,7 +129,10 @@ export function createYielder(maxWork = 1): YieldToOthers {
   };
 }
 
-/** Runs synchronous `work` for the items in order, and yields to the event loop before each group of `groupSize` items. */
+/**
+ * Runs synchronous `work` for the items in order, and yields to the event loop before each group of `groupSize` items.
+ * @param giveTurn called before each group; it may be shared by several callers ({@link createYielder})
+ */
 export async function forEachYielding<T>(
   items: Iterable<T>,
   groupSize: number,

@@ -8,6 +8,7 @@ export type Severity = "ok" | "warn" | "broken" | "off";
 export interface Finding {
   /** What was checked, such as `disk`, `store.public` or `control 1`. Unique in a report. */
   name: string;
+  /** Severity of what was found. */
   standing: Severity;
   /** What was found, in one sentence. */
   says: string;
@@ -16,7 +17,8 @@ export interface Finding {
 }
 
 /**
- * Each of these functions creates a finding of one severity.
+ * Creates a finding of severity `ok`. The functions after this one create findings of the severity that they are named
+ * after.
  * @param says what was found, in one sentence
  * @param todo what the operator should do
  */

@@ -1,7 +1,6 @@
 /**
- * A stall of the event loop that is longer than this, in ms, makes times that were measured during it unusable. Shorter
- * stalls do not matter: latencies over the internet vary by tens of ms, and the latency score is logarithmic from 300
- * ms on.
+ * Shortest stall of the event loop, ms, that makes times unusable that were measured during the stall. Shorter stalls
+ * do not matter: latencies over the internet vary by tens of ms, and the latency score is logarithmic from 300 ms on.
  */
 export const LOOP_STALL_MS = 250;
 /** Interval of the timer that detects stalls, ms. */

@@ -24,16 +24,16 @@ export type Area =
 interface Metric {
   /** What the metric counts or measures, with its unit. */
   help: string;
-  /** The part of the work that it belongs to. */
+  /** The part of a process's work that the metric belongs to. */
   of: Area;
-  /** Values of each label; null when they are not known beforehand (a network, a job, a partition). */
+  /** Values of each label; null when they are not known beforehand (a blockchain, a job, a partition). */
   labels?: Readonly<Record<string, readonly string[] | null>>;
 }
 
 const BOOLEAN_VALUES = ["true", "false"] as const;
 /** States of an endpoint after a free probe, as `pipelines/record/bodies.ts` describes them. */
 const HANDSHAKE_STATES = ["asked", "free", "malformed", "wall", "status", "silent", "unfetchable"] as const;
-/** Topics of the log whose records are written to segments (the Parquet files of the record). */
+/** Topics of the log whose records are written to segments (Parquet files). */
 const INGESTED_TOPICS = [
   ...["listings", "observations.free", "observations.paid", "observations.mcp", "asks", "corrections"],
 ] as const;

@@ -1,15 +1,15 @@
 import { BoundedMap } from "./bounded-map.ts";
 
 /**
- * Fair shares of resources for which untrusted clients compete. A request counts under up to three names: its payer,
- * its client network, and the domain that it makes this process contact. The rules keep a name from taking so much that
- * a request under other names gets nothing. {@link Places} are held until their holder releases them, and are never taken back; a {@link
- * FairQueue} has entries that can be evicted.
+ * Up to three names under which a request counts: its payer, the IP network of its client, and the domain that it makes
+ * this process contact. Untrusted clients compete for resources. The rules of this file keep a name from taking so much
+ * of a resource that a request under other names gets nothing. {@link Places} are held until their holder releases
+ * them, and are never taken back; the entries of a {@link FairQueue} can be evicted.
  */
 export interface Holder {
   /** Address of the wallet that pays. */
   payer?: string | undefined;
-  /** Key of the client's network (`networkKey` in egress/address.ts). */
+  /** Key of the client's IP network (`networkKey` in egress/address.ts). */
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
@@ -53,7 +53,7 @@ export interface PlacesOptions {
   size: number;
   /** Number of places that only holders with `reserved` can get. */
   kept?: number;
-  /** Fixed limit of the places that one payer, client or domain may hold, in addition to its fair share. */
+  /** Fixed limits of the places that one payer, one client or one domain may hold; fair shares apply as well. */
   most?: Partial<Record<Dimension, number>>;
   /** Largest number of holders that wait for a place (default 1,024). */
   waiting?: number;
@@ -72,6 +72,7 @@ export interface Place {
   move(holder: Holder): boolean;
 }
 
+/** A holder, as the names under which it counts. */
 interface NamedHolder {
   names: string[];
   reserved: boolean;
@@ -127,7 +128,8 @@ export class Places {
 
   /**
    * Waits for a place until `signal` aborts.
-   * @returns null after an abort, or when too many wait and no other holder without `reserved` has a larger load
+   * @returns null after an abort, or when too many wait: at once if no waiting holder without `reserved` has a larger
+   * load, or later when this wait is ended in favour of a holder with a smaller load
    */
   async take(holder: Holder, signal?: AbortSignal): Promise<Place | null> {
     if (signal?.aborted) return null;
@@ -242,8 +244,9 @@ export class Places {
   }
 
   /**
-   * Ends the newest wait of a holder without `reserved` whose places, debt and waits add up to most, if that sum is
-   * larger than the sum of `namedHolder` would be with one more wait.
+   * Makes room for one more waiting holder: among the waiting holders without `reserved`, finds the one whose places,
+   * debt and waits add up to the most, and ends its newest wait. Does so only if that sum is larger than the sum of
+   * `namedHolder` with one more wait.
    * @returns true if a wait was ended
    */
   #evictWaiting(namedHolder: NamedHolder): boolean {
@@ -278,6 +281,7 @@ export interface FairQueueOptions {
 export class FairQueue<T> {
   readonly name: string;
   readonly size: number;
+  /** Names under which each entry counts. */
   readonly #holders = new Map<T, string[]>();
   /** Entries of each name, in the order in which they were added. */
   readonly #entries = new Map<string, Set<T>>();
@@ -325,8 +329,9 @@ export class FairQueue<T> {
   }
 
   /**
-   * Returns the newest entry of the name with the most entries, provided that without it this name still has at least
-   * as many entries as each of `names` has with the new entry.
+   * Returns the entry that a new entry under `names` would evict. Of the names with the most entries it takes the first
+   * that is not among `names`, and of that name the newest entry. Returns undefined if there is no such name, or if it
+   * would keep fewer entries than one of `names` would have with the new entry.
    */
   #evictable(names: readonly string[]): T | undefined {
     for (const name of this.#levels.get(this.#largestCount) ?? []) {

@@ -7,7 +7,7 @@ export interface SpelledWord {
   joined: string | null;
 }
 
-/** Longest word, in characters. Longer runs of letters are ignored. */
+/** Longest word, in characters. Longer runs of letters and digits are ignored. */
 const MAX_WORD_CHARS = 40;
 const WORD = /[\p{L}\p{N}]+/gu;
 
@@ -83,7 +83,7 @@ const MAX_INDEXED_WORDS = 120;
 const KIND_SHARE = 0.4;
 /**
  * Score of a word that is only the beginning of a word in the text, as a share of the score of a whole word. Such
- * matches are used when no text holds the whole word.
+ * matches are used when no text holds the whole word and no kind is called by it.
  */
 const PREFIX_SHARE = 0.6;
 const MIN_PREFIX_CHARS = 4;

@@ -13,7 +13,7 @@ export interface PackedText {
   packed: Buffer;
   /** Lower-case hex sha256 of the text. */
   sha256: string;
-  /** Size of the text. */
+  /** Size of the text, bytes. */
   bytes: number;
 }
 
@@ -110,7 +110,10 @@ const BLOCK_BYTES = 128 * 1024;
 /** Decompressed bytes between two yields to the event loop, about 4 ms of work. */
 const BYTES_PER_YIELD = 4 * 1024 * 1024;
 
-/** Thrown for bytes that are not exactly one zstd frame, or decompress to more than allowed. */
+/**
+ * Thrown for bytes that are not whole zstd frames, or not a single frame where one is expected, and for frames that
+ * decompress to more than allowed.
+ */
 export class BadFrame extends Error {
   override readonly name = "BadFrame";
 }

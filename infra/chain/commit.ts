@@ -25,7 +25,7 @@ const segment = z
     last: offset,
     /** Number of rows in the file. */
     rows: offset,
-    /** Number of records in the range that are not rows, but are in the file `rejects`. */
+    /** Number of rejected records of the range, which are in the file `rejects` and not among the rows. */
     rejected: offset,
     bytes: offset,
     sha256: Sha256Hex,
@@ -37,6 +37,7 @@ export type SegmentRef = z.infer<typeof segment>;
 
 const commit = z
   .looseObject({
+    /** Number of the commit in its chain, from 0. */
     n: offset,
     /**
      * Positions [first, next) of the log became readable with this commit. first === next when the commit only replaces
@@ -49,9 +50,11 @@ const commit = z
      * (a gap).
      */
     last_event_id: z.string().nullable(),
+    /** Segments that become live with this commit. */
     add: z.array(segment),
     /** Keys of the live files that this commit removes. */
     remove: z.array(z.string()),
+    /** Time of the commit, as its writer stated it. */
     at: z.iso.datetime({ precision: 3 }),
     /**
      * Random name of the writer, drawn when it opened the chain. When the store's answer to a write was lost, this name

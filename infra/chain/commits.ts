@@ -20,6 +20,7 @@ import {
 } from "./commit.ts";
 import { applyCommit, type ChainHead, EMPTY_HEAD, headOfSnapshot } from "./succession.ts";
 
+/** What a caller wants the next commit of a chain to record. */
 export interface Proposal {
   /** Positions [first, next) become readable; first === next when files are only replaced (compaction). */
   first: number;
@@ -29,9 +30,11 @@ export interface Proposal {
    * commit).
    */
   lastEventId: string | null;
+  /** Stored data files that become live with the commit. */
   add: readonly SegmentRef[];
   /** Keys of live files that `add` replaces. */
   remove: readonly string[];
+  /** Time of the commit, which the commit records. */
   at: Date;
 }
 
@@ -68,9 +71,15 @@ export interface Chain extends ChainPartition {
   commit(proposal: Proposal): Promise<CommitResult>;
   /** Writes a commit that accepts the loss of the records [first, next). */
   gap(first: number, next: number, at: Date): Promise<CommitResult>;
-  /** Stores a data file for positions first .. last, both inclusive. It is not live until a commit adds it. */
+  /**
+   * Stores a data file for positions first .. last, both inclusive, and beside it a file with the rejected records of
+   * these positions, if there are any. The files are not live until a commit adds the returned segment.
+   */
   putSegment(bytes: Uint8Array, first: number, last: number, content: SegmentContent): Promise<SegmentRef>;
-  /** Reads a segment or its `rejects` and checks the sha256. @throws DamagedChain */
+  /**
+   * Reads the bytes of a segment, or of the file with its rejected records (`rejects`), and checks their sha256.
+   * @throws DamagedChain
+   */
   readSegment(file: Pick<SegmentRef, "file" | "bytes" | "sha256">): Promise<Uint8Array>;
   /**
    * Deletes a segment of this process whose proposed commit was not written. If the segment is live after all, it is
@@ -126,7 +135,8 @@ class StoreChain implements Chain {
     const head = await this.head();
     const live = new Set(head.live.map((ref) => ref.file));
     const isLate = proposal.first < head.next || proposal.remove.some((file) => !live.has(file));
-    // File names are never reused. If our files are live, an earlier attempt wrote the commit and its answer was lost.
+    // File names are never reused. So if the files of this proposal are live, an earlier attempt to commit it has
+    // succeeded, and only the store's answer was lost.
     const isOurs = proposal.add.length > 0 && proposal.add.every((ref) => live.has(ref.file));
     if (isLate) return { won: isOurs, head };
     const commit = this.#buildCommit(proposal, head, isGap);
@@ -284,8 +294,8 @@ async function recordAt(
 
 /**
  * Reads the newest head (the state after the last commit), starting from a known one (EMPTY_HEAD when none is known).
- * It opens at most SNAPSHOT_EVERY commits after the known head, and, if the chain is longer, at most as many again
- * from the last snapshot on. When nothing is new it makes one request.
+ * It opens at most SNAPSHOT_EVERY commits after the known head. If the chain is longer, it opens the last commit that
+ * lists all live files, and the fewer than SNAPSHOT_EVERY commits after it. When nothing is new it makes one request.
  * @throws DamagedChain naming the commit that is missing or unsound
  */
 async function readHead(store: Store, folder: string, knownHead: ChainHead): Promise<ChainHead> {
@@ -320,7 +330,7 @@ async function* readHistory(store: Store, folder: string): AsyncGenerator<Commit
   }
 }
 
-/** Yields the commits from the newest back. @param known number of a commit that exists; -1 for none */
+/** Yields the commits from the newest to the first. @param known number of a commit that exists; -1 for none */
 async function* readNewestFirst(store: Store, folder: string, known: number): AsyncGenerator<Commit> {
   for (let last = await findLast(store, folder, known); last >= 0; ) {
     const first = last - (last % SNAPSHOT_EVERY);

@@ -8,7 +8,10 @@ export interface ChainHead {
   next: number;
   /** Event id of the log record at next - 1; null when the chain has no record yet or its last commit is a gap. */
   lastEventId: string | null;
-  /** The data files with all records below `next`, sorted by position. Files do not overlap. */
+  /**
+   * The live data files, sorted by position. They do not overlap, and hold all records below `next` but those of
+   * accepted gaps.
+   */
   live: readonly SegmentRef[];
 }
 

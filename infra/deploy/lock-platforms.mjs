@@ -1,12 +1,15 @@
 // node infra/deploy/lock-platforms.mjs: name every platform's optional package in package-lock.json.
 // `npm install` leaves out those that it could not look up, and `npm ci` then refuses the lock on every machine.
-// With --integrity npm is asked for the hashes of those that have none, one by one.
+// With --integrity this script asks npm for the hash of each package whose entry in the lock has none.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 
 const FILE = new URL("../../package-lock.json", import.meta.url);
 
-/** Returns the optional packages that the lock names as a dependency but has no entry for: [key, version, parent's entry]. */
+/**
+ * Returns the optional packages that the lock names as a dependency but has no entry for, each as its name, its version
+ * and the entry of the package that depends on it.
+ */
 export function missing(packages) {
   return Object.entries(packages).flatMap(([path, entry]) =>
     Object.entries(entry.optionalDependencies ?? {}).flatMap(([name, version]) => {
@@ -19,7 +22,10 @@ export function missing(packages) {
   );
 }
 
-/** Returns the entry of a package whose name holds its platform (`..-darwin-arm64`, `..-linux-x64-musl`), else null. */
+/**
+ * Returns the entry to add to the lock for an optional package whose name holds its platform (`..-darwin-arm64`,
+ * `..-linux-x64-musl`); null when the name holds none, or the version is not exact.
+ */
 export function entryOf(name, version, parent) {
   const tail = name.split("/").at(-1);
   const os = ["darwin", "win32", "linux", "android", "freebsd"].filter((one) => tail.includes(one));
@@ -35,7 +41,9 @@ export function entryOf(name, version, parent) {
   };
 }
 
-/** Returns the packages whose entry has no hash of their bytes: [key, name, version]. */
+/**
+ * Returns the packages whose entry has no hash of their bytes, each as the key of its entry, its name and its version.
+ */
 export function bare(packages) {
   // Links lead to the folders of the project's workspaces, which need no hash.
   return Object.entries(packages).flatMap(([path, { integrity, link, version }]) =>

@@ -7,7 +7,7 @@ const text = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), "
 const installed = Object.entries(JSON.parse(text("node_modules/.package-lock.json")).packages).map(
   ([path, { version }]) => `${path.split("node_modules/").at(-1)}@${version}`,
 );
-// The build names each package that it put in: name@version (licence), and its text.
+// The build lists the bundled packages in dist/THIRD-PARTY.txt, each with a line `name@version (licence)`.
 const builtIn = [...text("dist/THIRD-PARTY.txt").matchAll(/^((?:@[^\s/@]+\/)?[^\s/@]+@\S+) \(/gm)].map(
   ([, one]) => one,
 );

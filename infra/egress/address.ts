@@ -12,7 +12,7 @@ type Range = [Address, number];
 export interface AddressRules {
   /** Development switch: addresses of this machine may be fetched. */
   allowLoopback: boolean;
-  /** Our own addresses and networks, public ones too. */
+  /** Our own addresses and networks, public ones too; they are never connected to. */
   own: Range[];
 }
 
@@ -24,11 +24,14 @@ const parseRange = (text: string): Range => ipaddr.parseCIDR(text);
 const AZURE_HOST = parseRange("168.63.129.16/32");
 const GLOBAL_V6 = parseRange("2000::/3");
 /**
- * Networks inside 2000::/3 that are not the public internet (IANA special registry): Teredo, ORCHID, benchmarks; 6to4;
- * documentation.
+ * Networks inside 2000::/3 that are not the public internet (IANA special registry): protocol assignments such as
+ * Teredo, ORCHID and benchmarks, then 6to4, then two networks for documentation.
  */
 const SPECIAL_V6 = ["2001::/23", "2002::/16", "2001:db8::/32", "3fff::/20"].map(parseRange);
-/** IPv6 forms whose packets go to the IPv4 address inside: v4-mapped and the well-known NAT64 prefix (RFC 6052). */
+/**
+ * Forms of IPv6 addresses that hold an IPv4 address to which the packets go: v4-mapped ones, and the well-known NAT64
+ * prefix (RFC 6052).
+ */
 const V4_EMBEDDING = ["::ffff:0:0/96", "64:ff9b::/96"].map(parseRange);
 
 const isInRange = (address: Address, [network, bits]: Range): boolean =>
@@ -57,7 +60,7 @@ export const networkKey = (address: Address): string =>
     ? address.toString()
     : `${Buffer.from(address.toByteArray().slice(0, 7)).toString("hex")}/56`;
 
-/** Are both texts the address of one host, even in different forms? */
+/** Reports whether both texts are one IP address, even if written in different forms. */
 export function isSameAddress(a: string | undefined, b: string): boolean {
   const left = a === undefined ? null : parseAddress(a);
   const right = parseAddress(b);
@@ -65,15 +68,15 @@ export function isSameAddress(a: string | undefined, b: string): boolean {
 }
 
 /**
- * Is this a public unicast address? Only these are allowed, since deny-lists of libraries miss forms: ipaddr.js 2.5
- * classifies `::7f00:1` as "unicast".
+ * Reports whether this is a public unicast address. The check states what is allowed, since the lists of special
+ * addresses in libraries are incomplete: ipaddr.js 2.5 classifies `::7f00:1` as "unicast".
  */
 function isPublic(address: Address): boolean {
   if (address instanceof ipaddr.IPv4) return address.range() === "unicast" && !isInRange(address, AZURE_HOST);
   return isInRange(address, GLOBAL_V6) && !SPECIAL_V6.some((special) => isInRange(address, special));
 }
 
-/** May we connect to this address? */
+/** Decides whether this process may connect to an IP address that a stranger's url or name led to. */
 export function validateAddress(text: string, rules: AddressRules): AddressVerdict {
   const address = parseAddress(text);
   if (address === null) return { ok: false, reason: "address", says: `${text} is not an address` };
@@ -167,7 +170,7 @@ export interface Target {
   /** Lower case, no trailing dot, no brackets. It is resolved, sent as SNI and, with the port, as Host. */
   host: string;
   port: number;
-  /** The host is an address and needs no resolver. */
+  /** True when the host is an IP address, so that no name has to be resolved. */
   literal: boolean;
 }
 

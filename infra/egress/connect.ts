@@ -56,6 +56,7 @@ export function tlsOf(socket: Socket): TracedHop["tls"] {
 }
 
 export interface ConnectOptions {
+  /** Decide to which IP addresses a connection may be made. */
   rules: AddressRules;
   resolve: Resolve;
   limits: Pick<Limits, "resolveMs" | "connectMs" | "tlsMs">;
@@ -199,7 +200,7 @@ export async function connectChecked(
   for (const address of addressesToTry) {
     if (options.signal.aborted) break;
     const tcpSocket = await openTcp(target, address, options.limits.connectMs / addressesToTry.length, options);
-    // An address that this machine cannot reach neither helps nor excuses the stranger, as if the name did not have it.
+    // Null: this machine has no IPv6. The IPv6 address is skipped, as if the name did not have it.
     if (tcpSocket === null) continue;
     if ("fault" in tcpSocket) {
       lastFault = tcpSocket;

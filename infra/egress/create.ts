@@ -42,7 +42,7 @@ function redirectTarget({ end, answer }: ExchangeEnd, method: string, baseUrl: U
   return parseUrl(location, baseUrl)?.href ?? location;
 }
 
-/** Returns the value of the Host header, without the trailing dot that the url may have. */
+/** Returns the value of the header Host for a url: host and port, without the trailing dot that the host may have. */
 function hostOf({ url, host, literal }: Target): string {
   const name = literal ? url.hostname.replace(/\.$/, "") : host;
   return url.port === "" ? name : `${name}:${url.port}`;
@@ -100,13 +100,13 @@ async function fetchFollowingRedirects(
 export interface EgressOptions {
   /** Development switch: loopback addresses, any port and plain names such as localhost. Off in production. */
   allowLoopback: boolean;
-  /** Ports besides 80 and 443. */
+  /** Ports that may be fetched besides 80 and 443. */
   extraPorts?: readonly number[];
   /** Our own public addresses or networks that are on no interface of this machine; they are never fetched. */
   ownAddresses?: readonly string[];
   /** Finds all addresses of a name; default: the machine's name servers. */
   resolve?: Resolve;
-  /** Most fetches at once that belong to no pool (default 64). */
+  /** Most fetches at once of all pools together that `pools` does not name (default 64). */
   maxConcurrent?: number;
   /** Most fetches of one pool that wait for a place (default 1,024). */
   maxWaiting?: number;

@@ -3,8 +3,8 @@ import type { Holder } from "../shares.ts";
 
 /**
  * Fetches urls that strangers (sellers and clients of this service) chose. Every request of this process to such a
- * url uses an Egress. It does not throw for anything that a stranger does: `fetch` resolves with a result for every
- * end of an exchange.
+ * url uses an Egress. Whatever a stranger does, `fetch` does not throw: it resolves with a result for every way in
+ * which an exchange can end.
  */
 export interface Egress {
   fetch(request: EgressRequest): Promise<EgressResult>;
@@ -33,16 +33,19 @@ export interface EgressRequest {
   body?: Uint8Array;
   profile: Profile;
   /**
-   * ms to the last byte, including the wait for a place. With the profile `paid` it may be up to 120 s, and callers
-   * set at least 30 s; with other profiles it can only shorten the profile's deadline, which is the default.
+   * Time from the call of `fetch` to the last byte of the answer, ms; the wait for a place in the pool counts too. With
+   * the profile `paid` it may be up to 120 s, and callers set at least 30 s. With other profiles it can only shorten
+   * the profile's deadline. Default: the profile's deadline.
    */
   deadlineMs?: number;
   /** Most redirects to follow. The value can only lower the profile's number. */
   hops?: number;
   signal?: AbortSignal;
-  /** Name of the pool in which this fetch takes a place; default: the profile's name. */
+  /**
+   * Name of the pool (which bounds concurrent fetches) in which this fetch takes a place; default: the profile's name.
+   */
   pool?: string;
-  /** Names under which the place of this fetch in the pool counts (shares.ts); default: none. */
+  /** Payer, client and domain whose shares of the pool's places this fetch uses (shares.ts); default: nobody's. */
   holder?: Holder;
   /**
    * Absent: the request names us in User-Agent. Present: the request has the headers of Node's built-in fetch, and
@@ -65,7 +68,7 @@ export interface Certificate {
   valid_to: string;
 }
 
-/** One request of a fetch: the address of the connection, and how the connection was secured. */
+/** One request of a fetch: its url, the IP address of the connection, and how the connection was secured. */
 export interface TracedHop {
   url: string;
   status: number;
@@ -78,8 +81,8 @@ export interface TracedHop {
 
 /**
  * Kind of a fetch, which decides its limits. handshake: 1 MiB, headers 10 s, total 20 s, no redirect. paid: 1 MiB,
- * deadlineMs, no redirect. evidence: 5 MiB, 3 hops. challenge: 4 KiB, 10 s, no redirect. notice: 64 KiB, 15 s, no
- * redirect. control: as handshake.
+ * total `deadlineMs`, no redirect. evidence: 5 MiB (a PDF 10 MiB), times of handshake, 3 redirects. challenge: 4 KiB,
+ * total 10 s, no redirect. notice: 64 KiB, total 15 s, no redirect. control: as handshake.
  */
 export type Profile = "handshake" | "paid" | "evidence" | "challenge" | "notice" | "control";
 
@@ -88,7 +91,8 @@ export type RefusalReason = "bad_url" | "scheme" | "userinfo" | "port" | "host" 
 export type EgressResult = {
   /**
    * Present when our own event loop was stalled during the exchange, so that the times are not the stranger's alone. A
-   * deadline that passed after a long wait for a place is reported in this form too, since that delay is ours as well.
+   * deadline that passed after a long wait for a place in the pool is reported in this form too, since that delay is
+   * ours as well.
    */
   loop?: LoopStall;
 } & (
@@ -98,23 +102,27 @@ export type EgressResult = {
       /** Lower-case names; repeated headers joined by ", " except set-cookie, which is dropped. */
       headers: Record<string, string>;
       body: Uint8Array;
-      /** ms from the first byte of the first request to the status line, and (`totalMs`) to the last byte. */
+      /** Time from the first byte of the first request to the answer's status line, ms. */
       headersMs: number;
+      /** Time from the first byte of the first request to the last byte of the answer, ms. */
       totalMs: number;
+      /** Address from which the answer came. */
       remoteAddress: string;
+      /** Url of the last request, after all redirects. */
       url: string;
       /** Every request in order, the answered one last. Present if the request set `trace`. */
       trace?: TracedHop[];
     }
   | {
       /**
-       * refused: we made no connection, because of `reason`, or if that is absent because of a fault on our side.
-       * transport: no answer (DNS, connect, TLS, reset before headers). timeout: a deadline passed (`status` is present
-       * if headers had arrived). cut: headers arrived, and the body was cut off. too_large: the body or the headers
-       * were longer than their cap.
+       * refused: we did not send the request (or one after a redirect), because of `reason`, or if that is absent
+       * because of a fault on our side. transport: no answer (DNS, connect, TLS, reset before headers). timeout: a
+       * deadline passed (`status` is present if headers had arrived). cut: headers arrived, and the body was cut off.
+       * too_large: the body or the headers were longer than their cap.
        */
       outcome: "refused" | "transport" | "timeout" | "cut" | "too_large";
       reason?: RefusalReason;
+      /** Explanation of the outcome, for people. */
       says: string;
       status?: number;
       headers?: Record<string, string>;
@@ -132,22 +140,28 @@ const MIB = 1024 * KIB;
 
 /** Bounds of one fetch: times in ms, sizes in bytes. */
 export interface Limits {
-  /** Decoded body. */
+  /** Largest body after decoding. */
   bodyBytes: number;
-  /** Decoded body when the content type is application/pdf. */
+  /** Largest body after decoding when the content type is application/pdf. */
   pdfBytes: number;
-  /** Status line and headers; trailers may have as much again. */
+  /** Largest size of status line and headers together; trailers may have as much again. */
   headerBytes: number;
-  /** Time from the first byte of a request to its status line. */
+  /** Longest time from the first byte of a request to the status line of its answer. */
   headersMs: number;
-  /** Time from the first byte of the first request to the last byte, over all hops; the wait for a place counts too. */
+  /**
+   * Longest time from the first byte of the first request to the last byte of the answer, over all hops; the time that
+   * the fetch waited for a place in its pool counts too.
+   */
   totalMs: number;
   /** Most redirects that are followed. */
   hops: number;
   /** At least `windowBytes` of a body must arrive in each window of `windowMs`, against slow-loris senders. */
   windowMs: number;
   windowBytes: number;
-  /** Each of these bounds one step of the connection's set-up, before the first byte. */
+  /**
+   * Longest times of the steps before the first byte of a request: resolving the name (`resolveMs`), the TCP connection
+   * (`connectMs`), and the TLS handshake (`tlsMs`).
+   */
   resolveMs: number;
   connectMs: number;
   tlsMs: number;
@@ -167,13 +181,14 @@ const baseLimits: Limits = {
   tlsMs: 3_000,
 };
 
-/** Longest deadline of a paid call. The caller, which has read the 402, sets the shortest one. */
+/** Longest deadline of a paid call, ms. There is no shortest one here: callers derive the deadline from the 402. */
 const PAID_MAX_MS = 120_000;
+/** Deadline of a paid call whose request has no `deadlineMs`, ms. */
 const PAID_DEFAULT_MS = 30_000;
 
 /**
- * The table in docs/design/egress.md. A paid answer may be slower, since a seller works and settles before it
- * answers.
+ * Limits of each profile, as in the table of docs/design/egress.md. A paid answer may be slower than others, since a
+ * seller works and settles the payment before it answers.
  */
 export const LIMITS: Readonly<Record<Profile, Limits>> = {
   handshake: baseLimits,
@@ -184,6 +199,7 @@ export const LIMITS: Readonly<Record<Profile, Limits>> = {
   notice: { ...baseLimits, bodyBytes: 64 * KIB, pdfBytes: 64 * KIB, headersMs: 15_000, totalMs: 15_000 },
 };
 
+/** Limits of a profile that replace those of {@link LIMITS}. */
 export type LimitChanges = Partial<Record<Profile, Partial<Limits>>>;
 
 /**

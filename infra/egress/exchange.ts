@@ -20,6 +20,7 @@ export interface RequestParts {
  */
 export interface ExchangeEnd {
   end: "answered" | "transport" | "timeout" | "cut" | "too_large" | "off";
+  /** Explanation of the end, for people; empty for `answered`. */
   says: string;
   /** When the request was handed to the socket; undefined if it was not. */
   sentAt?: number;
@@ -57,6 +58,7 @@ export class Exchange {
     private readonly resolve: (ending: ExchangeEnd) => void,
   ) {}
 
+  /** Runs one exchange and resolves with its end; never rejects. @param usedMs part of `totalMs` that has passed, ms */
   static run(
     socket: Socket,
     requestParts: RequestParts,
@@ -99,7 +101,10 @@ export class Exchange {
     request.end(body);
   }
 
-  /** Sends the request. Node hands it to the socket right after this event, so no byte has been sent before. */
+  /**
+   * Notes the time of sending and starts the deadlines. Called at Node's event `socket`, right after which Node hands
+   * the request to the socket, so no byte has been sent before.
+   */
   #send(): void {
     if (this.#hasEnded) return;
     if (this.socket.destroyed) {
@@ -110,7 +115,7 @@ export class Exchange {
     const { headersMs, totalMs } = this.limits;
     const leftMs = Math.max(0, totalMs - this.usedMs);
     this.#runAfter(leftMs, () => this.#end("timeout", `not done within ${totalMs} ms`));
-    // Of two deadlines at the same time it is the total one that ends the request, whichever timer fires first.
+    // The deadline of the status line is set only if it is earlier. At equal times the total one is to be reported.
     if (headersMs >= leftMs) return;
     this.#runAfter(headersMs, () => {
       if (!this.#answer) this.#end("timeout", `no status line within ${headersMs} ms`);

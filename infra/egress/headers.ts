@@ -26,7 +26,10 @@ const KEPT_AFTER_REDIRECT = new Set(
 );
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
-/** Tab, printable ASCII and obs-text (RFC 9110 section 5.5). CR or LF would begin another header or request. */
+/**
+ * Matches the values of headers that are sent: tab, printable ASCII and obs-text (RFC 9110 section 5.5). CR or LF would
+ * begin another header or request.
+ */
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
 type HeaderLines = readonly (readonly [name: string, value: string])[];
@@ -45,8 +48,8 @@ export const declaredHeaders = (userAgent: string): HeaderTemplate => ({
 
 /**
  * Headers that Node's built-in fetch sends, with its names and in its order (equal in Node 20, 22 and 24). The stock
- * clients of the payment protocols use that fetch. Servers then send compressed bodies, which reading.ts decodes
- * within a bound.
+ * clients of the payment protocols use that fetch. To such a request servers may send compressed bodies, which
+ * reading.ts decodes within a bound.
  */
 export const stockHeaders = (tls: boolean): HeaderTemplate => ({
   before: [["connection", "keep-alive"]],
@@ -103,6 +106,7 @@ export const headerBytesOf = (raw: readonly string[]): number => raw.reduce((sum
 /**
  * Returns the milliseconds to wait by a Retry-After header (RFC 9110 section 10.2.3), which is a number of seconds or
  * an HTTP date; null for a header that is absent or malformed.
+ * @param now the current time, ms since 1970
  */
 export function retryAfterMs(header: string | undefined, now: number): number | null {
   if (header === undefined) return null;

@@ -94,7 +94,10 @@ export type BodyEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: 
  * chunks of an honest server have nearly none.
  */
 const MAX_FRAMING_FACTOR = 4;
-/** Bytes by which both limits on bytes on the wire exceed a multiple of the cap. */
+/**
+ * Allowance, bytes, in two limits: the socket may receive MAX_FRAMING_FACTOR times the cap and this, and an encoded
+ * body may have the cap and this before decoding.
+ */
 const FRAMING_ALLOWANCE_BYTES = 65_536;
 
 /** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
@@ -103,7 +106,7 @@ export class BodyReader {
   readonly #rateTimer: NodeJS.Timeout;
   readonly #makeDecoder: MakeDecoder | null;
   #decoder: Transform | null = null;
-  /** Body bytes before decoding. */
+  /** Number of body bytes received so far, before decoding. */
   #wireBytes = 0;
   #hasWireEnded = false;
   #isDecoded = false;
@@ -131,7 +134,7 @@ export class BodyReader {
     answer.on("error", (error) => this.endBroken(error));
   }
 
-  /** Was the whole message received? Errors of the connection after that do not affect the answer. */
+  /** True when the whole message was received. Errors of the connection after that do not affect the answer. */
   get isComplete(): boolean {
     return this.answer.complete;
   }
@@ -145,8 +148,8 @@ export class BodyReader {
   }
 
   /**
-   * Stops reading, at any end of the exchange. The decoder is destroyed, since it would continue with the bytes that it
-   * has.
+   * Stops reading; called however the exchange ended. The decoder is destroyed, since it would otherwise go on to
+   * decode the bytes that it has received.
    */
   stop(): void {
     this.#isStopped = true;

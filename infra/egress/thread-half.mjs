@@ -12,7 +12,7 @@ const { ownLoop: loop } = await import("../loop-watch.ts");
 
 const { resolveTo: address, ...options } = workerData;
 const egress = createEgress({ ...options, loop, ...(address === undefined ? {} : { resolve: resolveTo(address) }) });
-/** Aborts each fetch that is under way, by the request's id. */
+/** The controller that aborts each running fetch, by the request's id. */
 const underway = new Map();
 
 parentPort.on("message", async ({ id, request, off }) => {

@@ -25,9 +25,11 @@ export type VerifyFault =
 
 export type Verdict = { ok: true } | { ok: false; reason: VerifyFault };
 
+/** What a verifier requires of the signature of an object. */
 export interface Expectation {
+  /** Purpose that the signing key must have. */
   purpose: Purpose;
-  /** Time at which the object was signed, in record time: its `computed_at`, `answered_at` or `verified_at`. */
+  /** Time of the signature as the object states it: its `computed_at`, `answered_at` or `verified_at`. */
   at: Date | string;
   /**
    * Defaults for objects that may leave out `signing_key_id` and `canonicalization` (scorecards): the key with the id

@@ -43,7 +43,7 @@ export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
 /**
  * Creates the four keys in `dir` as PKCS #8 files of mode 0600; a new folder has mode 0700. Nothing is replaced: when
  * two processes race, one writes the keyring, and the other removes its key files.
- * @param validFrom start of validity in record time; signatures dated earlier do not verify
+ * @param validFrom start of validity by the service's clock; signatures dated earlier do not verify
  * @throws Failure `keys` when a keyring exists
  */
 export function createKeyring(dir: string, validFrom: Date): Keyring {
@@ -194,6 +194,7 @@ export function loadSecret(dir: string, name: string): Buffer {
   return secret;
 }
 
+/** One key of a keyring: `x` is the public key (32 bytes, base64url), and `kid` its RFC 7638 thumbprint. */
 const KeyRecord = z.strictObject({
   purpose: z.enum(PURPOSES),
   kid: z.string(),

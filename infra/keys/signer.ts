@@ -7,7 +7,7 @@ export interface Signer {
   /** RFC 7638 thumbprint of the public key. */
   readonly kid: string;
   readonly purpose: Purpose;
-  /** The 32 bytes of RFC 8032, as signed notes and JWKs carry them. */
+  /** The public key: the 32 bytes of RFC 8032, as in signed notes and JWKs. */
   readonly publicKey: Uint8Array;
   /** Returns the Ed25519 signature (RFC 8032, pure) over `bytes`: 64 bytes, which are always equal for equal bytes. */
   sign(bytes: Uint8Array): Uint8Array;

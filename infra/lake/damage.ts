@@ -37,6 +37,7 @@ export const isDamagedOnOpen = (error: unknown): boolean =>
 export const isDamage = (error: unknown): boolean =>
   BROKEN.test(messageOf(error)) || (error instanceof Error && error.cause !== undefined && isDamage(error.cause));
 
+/** A damaged database file that was renamed, and why. */
 export interface DamagedFile {
   /** Path of the file after it was renamed. */
   file: string;

@@ -33,12 +33,13 @@ export interface Statements {
   batches(text: string, params?: Params): AsyncGenerator<DuckDBDataChunk>;
 }
 
-/** Statements of a stage, see {@link Lake.transaction}. */
+/** Runs the statements of a stage: work that a transaction does before it begins ({@link Lake.transaction}). */
 export type Staging = Pick<Statements, "run" | "all">;
 
 export interface LakeSettings {
   /** Memory limit in DuckDB's notation, such as "2GB". Above it, DuckDB spills to the work folder. */
   memoryLimit: string;
+  /** Number of threads of DuckDB. */
   threads: number;
   /**
    * Statements that create settings and tables. They run at every open and after every replacement, so they must be
@@ -77,9 +78,9 @@ export interface Lake extends Statements {
   /**
    * Runs `work` in a transaction; an exception rolls it back. Do not nest: a transaction inside another one waits for
    * ever.
-   * @param stage runs before `work`, on the same connection and outside the transaction, also while another transaction
-   * is open: it must write nothing but temporary tables, which `work` then sees. At most two calls with a stage run at
-   * once, the others wait. Each statement of a stage takes the place of a reader.
+   * @param stage runs before the transaction begins, on the same connection. Another transaction may be open meanwhile,
+   * so `stage` must write nothing but temporary tables, which `work` then sees. At most two calls with a stage run at
+   * once; the others wait. Each statement of a stage takes the place of a reader.
    */
   transaction<T>(work: (tx: Statements) => Promise<T>, stage?: (connection: Staging) => Promise<void>): Promise<T>;
   /**
@@ -168,9 +169,9 @@ class DuckLake implements Lake {
   }
 
   /**
-   * Opens the file. A damaged file is set aside and an empty one is opened, but only once, since a new file cannot be
-   * at fault. If DuckDB opened the file but a statement of `init` fails, the file is kept, unless the error shows
-   * that the file is damaged.
+   * Opens the file. A damaged file is set aside and an empty one is opened instead. If opening the empty one fails too,
+   * the error is thrown, since a new file cannot be damaged. If DuckDB opened the file but a statement of `init` fails,
+   * the file is kept, unless the error shows that the file is damaged.
    */
   async start(): Promise<void> {
     let isFileFault = isDamagedOnOpen;
@@ -249,7 +250,7 @@ class DuckLake implements Lake {
     }
   }
 
-  /** Runs `work` in the place of a reader, so that no more of libuv's threads are occupied. */
+  /** Runs a statement of a stage in the place of a reader, so that stages do not occupy further threads of libuv. */
   async #asReader<T>(work: () => Promise<T>): Promise<T> {
     const release = await this.#readerPlaces.take();
     try {
@@ -329,7 +330,8 @@ class DuckLake implements Lake {
 
   /** Waits until no other caller uses the file. @returns the function that releases the file to other callers */
   async #lockAll(): Promise<() => void> {
-    // In the order in which a transaction with a stage takes them.
+    // The locks are taken in the order in which a transaction with a stage takes them, so that the two cannot wait for
+    // each other.
     const releases: (() => void)[] = [];
     for (let i = 0; i < this.#stagerPlaces.width; i++) releases.push(await this.#stagerPlaces.take());
     releases.push(await this.#writerLock.take());
@@ -352,9 +354,9 @@ class DuckLake implements Lake {
     this.#instance = await DuckDBInstance.fromCache(this.path, {
       memory_limit: this.#settings.memoryLimit,
       threads: String(this.#settings.threads),
-      // For a new file: this version packs strings twice as fast as the default one, which every release of DuckDB can
-      // read. Only this program opens the file, and a file of an unfit version is rebuilt from the segments (the
-      // record's Parquet files).
+      // Storage version of a new file. It packs strings twice as fast as DuckDB's default, which is an old version that
+      // every release of DuckDB can read. That is not needed here: only this program opens the file, and a file that
+      // it cannot read is rebuilt from the segments (the Parquet files that hold the log's records).
       storage_compatibility_version: STORAGE_VERSION,
       temp_directory: `${this.workDir}/spill`,
       // All needed extensions are built in. DuckDB must not download any.
@@ -363,7 +365,7 @@ class DuckLake implements Lake {
     this.#writer = await this.#instance.connect();
   }
 
-  /** @throws LakeForm */
+  /** Checks that the tables in the file have the version of the settings. @throws LakeForm for another version */
   async #refuseOtherForm(): Promise<void> {
     const { form } = this.#settings;
     if (form === undefined) return;

@@ -48,7 +48,7 @@ export interface EmbeddedLogOptions {
   busyMs?: number;
   /** Facts about the log from other files. By default there are none, and a missing log is created. */
   known?: KnownLog;
-  /** See {@link LogFileOptions}. */
+  /** Syncs an open file (default: fdatasync). Tests delay it or let it fail. */
   syncFile?: LogFileOptions["syncFile"];
 }
 
@@ -73,7 +73,7 @@ class EmbeddedLog implements Log {
   readonly #file: LogFile;
   readonly #rows: LogRows;
   readonly #groupCommit: GroupCommit;
-  /** Value of `LogRows.version` whose state of the file was synced; commits up to it are durable. */
+  /** Value of `LogRows.version` before the last sync; all commits up to that version are durable. */
   #syncedVersion = "";
   #closed = false;
 
@@ -121,8 +121,9 @@ class EmbeddedLog implements Log {
   }
 
   /**
-   * Makes the new start durable first, and then deletes the rows in steps. After a crash in between, no reader sees the
-   * remaining rows, and the next truncation deletes them. The file keeps its size; later appends reuse the space.
+   * Drops the records below `below`: makes `below` durable as the first kept offset, and then deletes the rows in
+   * steps. After a crash in between, no reader sees the remaining rows, and the next truncation deletes them. The file
+   * keeps its size; later appends reuse the space.
    * @throws BadRecord when `below` is past the end, since records that were never appended cannot be dropped
    */
   async truncate(topic: string, partition: number, below: number): Promise<void> {
@@ -165,6 +166,7 @@ const MAX_QUEUED_BYTES = 4 * MAX_BATCH_BYTES;
 
 interface WaitingAppend {
   records: readonly NewRecord[];
+  /** Sum of the value bytes of the records. */
   bytes: number;
   resolve(appended: AppendedRecord[]): void;
   reject(error: unknown): void;
@@ -187,7 +189,10 @@ export class GroupCommit {
     this.#commit = commit;
   }
 
-  /** Resolves after the commit. The records must not be changed until then. @throws LogBusy when too much waits. */
+  /**
+   * Adds a batch to the next commit and resolves when the batch is durable. The records must not be changed until then.
+   * @throws LogBusy when too much waits
+   */
   add(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
     const isFull =
       this.#waitingRecords + records.length > MAX_QUEUED_RECORDS || this.#waitingBytes + bytes > MAX_QUEUED_BYTES;

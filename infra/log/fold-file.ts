@@ -24,6 +24,7 @@ export interface StoredFold {
 /** Position up to which a fold has read one partition of its topic. */
 export interface ReadPosition {
   partition: number;
+  /** Offset of the first record that the fold has not read. */
   next: number;
   /** Event id of the record before `next`; null when the log no longer held that record. */
   last: string | null;
@@ -32,7 +33,7 @@ export interface ReadPosition {
 /** Folder in which a process stores its folds, and the id of the log whose records they have read. */
 export interface FoldFolder {
   dir: string;
-  /** @throws LogDown while the log is not open */
+  /** Returns the id of the open log. @throws LogDown while the log is not open */
   logId: () => string;
   logger: Pick<Logger, "warn">;
 }
@@ -72,8 +73,9 @@ export class FoldFile {
   ) {}
 
   /**
-   * Reports whether to write a new file: when a start would have to read again at least half as many records as the
-   * file has values.
+   * Reports whether to write a new file: when a process that starts would have to read at least half as many records
+   * after the file as the file has values.
+   * @param applied number of records that were applied since the last file was written or loaded
    */
   isDue(applied: number): boolean {
     return applied >= Math.max(MIN_RECORDS_TO_SAVE, this.#valueCount / 2);

@@ -6,13 +6,16 @@ import Database from "better-sqlite3";
 import { isErrno } from "../store/store.ts";
 import { type KnownLog, LogRefused, NONE_KNOWN, refuseNewLog, refuseOtherLog } from "./log.ts";
 
-/** Older versions can lose acknowledged transactions when two connections write (the WAL-reset bug). */
+/**
+ * Oldest version of SQLite that is accepted. Older ones can lose acknowledged transactions when two connections write
+ * (the WAL-reset bug).
+ */
 const MIN_SQLITE = "3.51.3";
 /** Version of the file's format (`user_version`). {@link migrateLogFile} brings an older file to it. */
 export const LOG_FORMAT = 2;
-/** Page size: of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
+/** Page size of a new file: of 4, 8 and 16 KiB the fastest for records of half a kilobyte. */
 const PAGE_BYTES = 16_384;
-/** Pages of the write-ahead log at which SQLite copies them into the main file (SQLite's own checkpoint). */
+/** Number of pages in the write-ahead log at which SQLite copies them into the main file (SQLite's own checkpoint). */
 const CHECKPOINT_PAGES = 2_000;
 const BUSY_TIMEOUT_MS = 5_000;
 /** Pause between two attempts to set the journal mode, which SQLite refuses at once instead of waiting, ms. */
@@ -35,6 +38,7 @@ export const logFileIn = (dir: string): string => join(dir, "log.sqlite");
  */
 export interface LogFile {
   db: Database.Database;
+  /** Random id of the log, drawn when the file was created. */
   id: string;
   /** Number of partitions of each topic. */
   partitions: number;
@@ -54,7 +58,9 @@ export interface LogFileOptions {
   topics: readonly string[];
   /** Number of partitions of a new log; an existing log keeps its own. */
   partitions: number;
+  /** Largest size of the file, bytes (default: no limit). */
   maxBytes?: number;
+  /** Longest wait for another process's write lock, ms (default 5,000). */
   busyMs?: number;
   /** Facts from other files about the log that this file should hold. */
   known?: KnownLog;
@@ -143,7 +149,7 @@ function createSync(
   };
 }
 
-/** @throws LogRefused when the SQLite library is older than {@link MIN_SQLITE}. */
+/** Checks the version of the SQLite library. @throws LogRefused when it is older than {@link MIN_SQLITE} */
 export function assertSqlite(version: string): void {
   const [a, b] = [version, MIN_SQLITE].map((v) => v.split(".").map(Number));
   const firstDifference = b!.findIndex((part, i) => part !== a![i]);

@@ -42,7 +42,7 @@ export interface Log {
 export interface NewRecord {
   topic: string;
   partition: number;
-  /** Id (`rec_..`) that exists before the event happens, so that a repeated append carries the same id. */
+  /** Id (`rec_..`), drawn before the event happens, so that a repeated append has the same id. */
   eventId: string;
   /** What the record is about, such as a capability id; never empty. The caller chooses the partition by it. */
   key: string;
@@ -92,8 +92,9 @@ export class OffsetGone extends Failure {
 }
 
 /**
- * Thrown when records are requested from above the next offset to be assigned. A reader that goes on where it stopped has
- * then read records that the log lost; read on, it would skip the records that get their offsets.
+ * Thrown when records are requested from above the next offset to be assigned. A reader that continues where it stopped
+ * has then read records that the log has lost since. The log will assign the offsets of the lost records to new ones,
+ * which the reader would skip if it continued.
  */
 export class OffsetPastEnd extends Failure {
   constructor(
@@ -113,7 +114,7 @@ export const MAX_BATCH_BYTES = 64 * 1024 * 1024;
 const MAX_WAIT_MS = 3_600_000;
 const MAX_READ_RECORDS = 10_000;
 
-/** A lone surrogate or a NUL would be read back differently from how it was written. */
+/** Matches a lone surrogate or a NUL, which would be read back differently from how it was written. */
 const UNSAFE_CHARACTER = /[\p{Surrogate}\0]/u;
 
 /** The topics of a log, and the number of partitions that each of them has. */
@@ -122,7 +123,7 @@ interface LogShape {
   readonly partitions: number;
 }
 
-/** @throws BadRecord unless the topic exists and has this partition. */
+/** Checks that a topic exists and has this partition. @throws BadRecord otherwise */
 export function checkPartition({ topics, partitions }: LogShape, topic: string, partition: number): void {
   if (!topics.has(topic)) throw new BadRecord(`no topic ${JSON.stringify(topic.slice(0, 120))}`);
   if (!Number.isInteger(partition) || partition < 0 || partition >= partitions) {
@@ -154,12 +155,15 @@ function checkName(what: string, name: string): void {
   }
 }
 
-/** @throws BadRecord unless `offset` can be an offset */
+/** Checks that a number can be an offset of a log. @throws BadRecord otherwise */
 export function checkOffset(offset: number): void {
   if (!Number.isSafeInteger(offset) || offset < 0) throw new BadRecord(`${offset} is no offset`);
 }
 
-/** Fills in the default options. @throws BadRecord when an option is out of range */
+/**
+ * Returns the limits of one read, with defaults for absent options.
+ * @throws BadRecord when an option is out of range
+ */
 export function readLimits(options: ReadOptions = {}): { maxRecords: number; maxBytes: number; waitMs: number } {
   const { maxRecords = 1_000, maxBytes = 8 * 1024 * 1024, waitMs = 0 } = options;
   if (!Number.isInteger(maxRecords) || maxRecords < 1 || maxRecords > MAX_READ_RECORDS) {
@@ -217,7 +221,7 @@ export interface KnownLog {
   mayBegin: boolean;
 }
 
-/** The facts when no other file was read: whether data in a private store was made from another log is not known. */
+/** The facts of a process that reads no other file: nothing names a log, and a missing log may be created. */
 export const NONE_KNOWN: KnownLog = { id: null, mayMake: true, mayBegin: false };
 
 /**
@@ -244,7 +248,8 @@ export function refuseOtherLog(where: string, foundId: string, { id }: KnownLog)
 }
 
 /**
- * Thrown when the brokers failed every attempt. Of an append, nothing or any prefix may have been stored; append again.
+ * Thrown when the brokers failed every attempt of a call. A failed append may have stored nothing or any prefix of the
+ * records; append again.
  */
 export class LogDown extends Failure {
   constructor(action: string, cause?: unknown) {

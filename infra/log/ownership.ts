@@ -1,7 +1,7 @@
 /**
- * Assigns partitions to processes. Partition p means partition p of each topic with the same key, so the process that
- * holds p gets all records of the capabilities (endpoints) whose key belongs to p. Implementations: `allPartitions`
- * below (one process) and `kafka/members.ts` (a consumer group).
+ * Assigns partitions to processes. Partition p stands for partition p of all topics whose records are partitioned by
+ * the same kind of key, so the process that holds p gets all records of the capabilities (endpoints) whose key belongs
+ * to p. Implementations: `allPartitions` below (one process) and `kafka/members.ts` (a consumer group).
  *
  * Guarantee: at any moment, at most one process in contact with the group holds a partition. A process that was
  * silent for longer than its session regards its partitions as lost, by its own clock, before another process gets
@@ -37,9 +37,13 @@ export interface Ownership {
   close(): Promise<void>;
 }
 
+/** Gets the partitions that this process now holds and did not hold before (`taken`), and those that it lost. */
 export type OwnershipListener = (taken: readonly number[], lost: readonly number[]) => void | Promise<void>;
 
-/** A group of processes that share work: its name, and the topics (with the same key) whose partitions it assigns. */
+/**
+ * A group of processes that share work: its name, and the topics whose partitions it assigns. The records of these
+ * topics are partitioned by the same kind of key.
+ */
 export interface OwnershipGroup {
   name: string;
   topics: readonly string[];

@@ -2,9 +2,9 @@ import { forEachYielding } from "../concurrency.ts";
 import type { FoldFile, ReadPosition } from "./fold-file.ts";
 import { type Log, type LogRecord, OffsetGone } from "./log.ts";
 
-/** Longest single wait for a first record, ms. Closing a tail takes no longer than this. */
+/** Longest wait of one read for a first record, ms. A read that runs when the tail is closed ends within this time. */
 const MAX_WAIT_MS = 250;
-/** Records applied before the event loop runs again; they take a few milliseconds. */
+/** Number of records that are applied before the event loop runs again. Applying them takes a few milliseconds. */
 const RECORDS_AT_ONCE = 64;
 
 /**
@@ -129,7 +129,10 @@ export class LogTail {
     while (!this.#closed && (await this.#applyNext(partition, 0)) > 0);
   }
 
-  /** Reads and applies the next records. @returns the number of records applied */
+  /**
+   * Reads and applies the next records, or skips those that the log no longer keeps.
+   * @returns 0 when there was nothing to apply or to skip, else a larger number
+   */
   async #applyNext(partition: number, waitMs: number): Promise<number> {
     await this.#loadOnce();
     const from = this.#positions.get(partition)?.next ?? (await this.log.bounds(this.topic, partition)).start;

@@ -107,7 +107,7 @@ export type AuthorizationState =
   /** The nonce is neither used nor cancelled, as of the block at which the chain was read. */
   | { state: "unused" }
   | { state: "used"; settlement: Settlement }
-  /** The nonce was used or cancelled some minutes or more before the block from which the search was to begin. */
+  /** The nonce was used or cancelled before the first searched block, which is some minutes before `sinceBlock`. */
   | { state: "used_before" }
   /** The nonce can never be used. `final`: the block of the cancellation is not expected to be replaced. */
   | { state: "cancelled"; tx: string; final: boolean };
@@ -200,7 +200,7 @@ const NONCE_STATE_EQUALITY: AnswerEquality<NonceState> = {
   },
 };
 
-/** See `Authorizations.stateOf`. */
+/** Reads the state of a nonce, on which a quorum of nodes agrees (`Authorizations.stateOf`). */
 async function stateOf(money: TokenOnChain, query: SettlementQuery): Promise<AsOf<AuthorizationState>> {
   const agreedState = await quorum.read(money, (node, head) => nonceStateOf(node, query, head), NONCE_STATE_EQUALITY);
   return mapAsOf(agreedState, (nonceState, blocks) => {

@@ -160,7 +160,7 @@ export function evmChargeObstacle(
  * delivering.
  *
  * The authorization expires with the challenge, as in the stock client, or after the entry's `maxTimeoutSeconds` if
- * that is sooner. `expires` is compared with real time, not with the record's clock.
+ * that is sooner. `expires` is compared with the system's clock, even while the service runs in simulated time.
  */
 export function createChargeSigner({ reader, network, asset, domain: tokenDomain }: TokenAtNode) {
   const refuseUsed = createNonceGuard((from, nonce) => isUsed(reader, asset, from, nonce));

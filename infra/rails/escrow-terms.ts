@@ -14,8 +14,8 @@ import { type SigningDomain, signingDomain } from "./charge.ts";
 
 /**
  * The escrow contract of commerce-payments 1.0; the contracts have the same addresses on every chain. Our offers
- * contain this address, because a buyer's client without it signs for another version of the contracts, and its
- * payment is invalid.
+ * contain this address, because a buyer's client that is given none signs for another version of the contracts, and
+ * its payment is invalid.
  */
 export const ESCROW: Address = "0xBdEA0D1bcC5966192B070Fdf62aB4EF5b4420cff";
 /** The token collector: the buyer signs an EIP-3009 transfer to this address. */
@@ -101,7 +101,7 @@ export interface EscrowPlace {
 
 /** Seconds from the offer until a hold can no longer be captured and its buyer may reclaim it. */
 const HOLD_DURATION_S = 1_800;
-/** Seconds from the offer in which a client may sign and we may place the hold. */
+/** Seconds from the offer within which a client has to sign and we have to place the hold. */
 const SIGNING_WINDOW_S = 300;
 /** Seconds that must be left of a hold when it is accepted: for the seller's answer, the check and the capture. */
 const MIN_HOLD_LEFT_S = 600;

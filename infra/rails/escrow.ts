@@ -32,6 +32,7 @@ export type HoldState =
   | { state: "held"; tx: string; final: boolean; amountAtomic: bigint }
   | { state: "captured" | "voided" | "reclaimed"; tx: string; final: boolean; amountAtomic: bigint };
 
+/** Whether a payment could be placed in escrow: its payer and its hold, or the scheme's reason why not. */
 export type HoldVerdict = { valid: true; payer: string; hold: Hold } | { valid: false; reason: string };
 
 /**
@@ -42,7 +43,7 @@ export type HoldVerdict = { valid: true; payer: string; hold: Hold } | { valid: 
 export interface Escrow {
   /** Lower-case address of the operator, which authorizes, captures and voids. */
   readonly operator: string;
-  /** See `escrowOffer`. @param now unix seconds */
+  /** Returns an x402 offer by which a buyer places `totalAtomic` in escrow (`escrowOffer`). @param now unix seconds */
   offer(totalAtomic: bigint, now: number): PaymentRequirements;
   /**
    * Checks whether a payment could be placed in escrow now, without moving money.
@@ -67,6 +68,7 @@ export interface Escrow {
 }
 
 export interface EscrowOptions {
+  /** The token that is held, and the nodes of its chain. */
   money: TokenOnChain;
   /** Sends as the operator and pays the gas. */
   sender: Sender;
@@ -74,6 +76,7 @@ export interface EscrowOptions {
   payTo: string;
 }
 
+/** Name of the escrow's event that puts a hold into each state. */
 const EVENT_OF_STATE = {
   held: "PaymentAuthorized",
   captured: "PaymentCaptured",
@@ -81,7 +84,7 @@ const EVENT_OF_STATE = {
   reclaimed: "PaymentReclaimed",
 } as const;
 
-/** States of a hold that show that an action was done. */
+/** For each action, the states of a hold which show that the action was done. */
 const STATES_AFTER = {
   authorize: ["held", "captured", "voided", "reclaimed"],
   capture: ["captured"],
@@ -100,8 +103,8 @@ export function createEscrow({ money, sender, payTo }: EscrowOptions): Escrow {
     toCall("authorize", [info, amountAtomic, COLLECTOR, signature]);
 
   /**
-   * Performs an action unless the chain shows that it was done. After a refusal the chain is read once more, since
-   * another process may have performed it in between.
+   * Performs an action on a hold unless the chain shows that the action was done. After a refusal the chain is read
+   * once more, since another process may have performed the action in between.
    */
   async function performOnce(
     action: keyof typeof STATES_AFTER,
@@ -260,7 +263,8 @@ async function findEvent(
 }
 
 /**
- * Reads a hold from one node: the state from the escrow's storage at this block, the transaction from its logs.
+ * Reads a hold from one node: the state from the escrow's storage at block `head`, and from the escrow's logs the
+ * transaction that caused the state.
  * @throws ChainDown also when the logs do not show the event that the storage implies
  */
 async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Block): Promise<HoldOnNode> {
@@ -279,7 +283,7 @@ async function findHold(money: TokenAtNode, hold: Hold, since: number, head: Blo
   throw new ChainDown(`the escrow has hold ${hold.hash}, and no log since ${since} says how`);
 }
 
-/** See `Escrow.state`. */
+/** Reads the state of a hold, on which a quorum of nodes agrees (`Escrow.state`). */
 async function stateOf(money: TokenOnChain, hold: Hold, since: number): Promise<AsOf<HoldState>> {
   const agreedHold = await quorum.read(money, (node, head) => findHold(node, hold, since, head), HOLD_EQUALITY);
   return mapAsOf(agreedHold, (found, { final }) => {

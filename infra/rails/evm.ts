@@ -58,7 +58,8 @@ function createObstacleCheck({ network, asset, decimals = 6, domain = null }: To
   const token = asset.toLowerCase();
   const tokenDomain = domain ?? signingDomain(network, token);
   return (entry: PayableEntry): string | null => {
-    // The record holds micro-units, so an amount with a finer fraction cannot be recorded exactly.
+    // This service records amounts in micro-units (1e-6), so an amount with a finer fraction cannot be recorded
+    // exactly.
     const unit = 10n ** BigInt(Math.max(0, decimals - 6));
     if (entry.amountAtomic % unit !== 0n) return "the amount is no whole number of micro-units";
     return entry.challenge
@@ -170,7 +171,8 @@ function whyNotPayable(entry: PayableEntry, network: string, asset: string): str
 
 /**
  * Signs one x402 entry with the protocol's own client and encodes the header (v1: X-PAYMENT; v2: PAYMENT-SIGNATURE).
- * The signature covers the entry's parsed fields; `raw` is only echoed, so it cannot change the payment.
+ * The signature covers the entry's parsed fields. `raw` is only repeated in the header, so it cannot change the
+ * payment.
  */
 export async function signExact(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment> {
   const signer = accountOf(wallet);
@@ -206,8 +208,8 @@ async function signVersion2(entry: PayableEntry, signer: Signer) {
 }
 
 /**
- * Signs for v1, which identifies a chain by a name. The seller's spelling of the name is echoed; the signature covers
- * the chain's id.
+ * Signs for x402 v1, which identifies a chain by a name. The payload repeats the name as the seller spelled it; the
+ * signature covers the chain's id.
  */
 async function signVersion1(entry: PayableEntry, signer: Signer) {
   const [name] = v1NamesOf(entry.network);

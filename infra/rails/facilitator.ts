@@ -38,7 +38,7 @@ interface CallRecord {
   chainFailure?: unknown;
   /** The transaction that was sent. */
   tx?: Hex;
-  /** The revert of the simulated transfer, which therefore was not sent. */
+  /** Why the simulated transfer reverted; it was then not sent. */
   refused?: string;
 }
 
@@ -81,6 +81,7 @@ function createSignatureCheck(): Signer["verifyTypedData"] {
 interface SignerDeps {
   reader: Reader;
   sender: Sender;
+  /** Verifies the signature of a payer. */
   isSigned: Signer["verifyTypedData"];
 }
 
@@ -167,8 +168,8 @@ export function createFacilitator(options: FacilitatorOptions): Facilitator {
   };
   const inFlight = new InFlightSettlements();
   /**
-   * Settles when earlier settlements of the same payer leave enough money; returns null when they take too long. A
-   * payload without an EIP-3009 authorization is settled at once.
+   * Runs `settleNow` as soon as the payer's balance covers it beside the settlements of that payer that are running;
+   * returns null when these take too long. A payload without an EIP-3009 authorization is settled at once.
    */
   const runInTurn = <T>(payload: unknown, asset: string, settleNow: () => Promise<T>): Promise<T | null> => {
     const authorization = authorizationOf(payload);

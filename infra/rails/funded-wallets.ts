@@ -14,13 +14,15 @@ export interface FundedWalletsOptions {
   secret: Uint8Array;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count">;
-  /** Real time, since the validity of a payment is in chain time. */
+  /** Clock of real time (default: the system's), never of simulated time, since a payment expires in chain time. */
   clock?: Pick<Clock, "now">;
 }
 
-/** Validity of a payment of which it is not known, the longest that we sign, s. */
+/** Validity that is assumed for a payment whose validity is not known, s: the longest that this service signs. */
 const LONGEST_VALIDITY_S = 300;
-/** Time after a payment's validity for which it stays reserved, s: for the signing, and until its block is read. */
+/**
+ * Time after a payment's validity for which its amount stays reserved, s: signing it, and reading its block, take time.
+ */
 const BLOCK_MARGIN_S = 60;
 /** Time for which a wallet that held too little is skipped, ms. */
 const POOR_WALLET_PAUSE_MS = 60_000;
@@ -55,8 +57,8 @@ function createBalances(rail: Pick<Rail, "balance">, now: () => number) {
   async function freeBalance(address: string, need: PaymentNeed): Promise<bigint> {
     const place = assetKey(need);
     const { value: balance } = await rail.balance(address, need);
-    // A payment that settled within the last minutes is subtracted twice, so the result may be too low but never too
-    // high.
+    // A payment that settled within the last minutes is missing from the balance and also still open, so it is
+    // subtracted twice: the result may be too low but never too high.
     const paymentsOfWallet = openPayments.filter(
       (one) => one.until > now() && one.address === address && one.place === place,
     );

@@ -9,6 +9,7 @@ const MAX_WAIT_MS = 20_000;
 interface RunningSettlement {
   amountAtomic: bigint;
   isOver: boolean;
+  /** Resolves when the settlement has ended. */
   over: Promise<void>;
 }
 
@@ -23,7 +24,8 @@ export class InFlightSettlements {
   readonly #runningByWallet = new Map<string, readonly RunningSettlement[]>();
 
   /**
-   * Runs a settlement, at once when none of this wallet is running.
+   * Runs a settlement: at once if no settlement of this wallet is running, otherwise as soon as the wallet's balance
+   * covers it beside the earlier ones that still run, or turns out too small for it alone.
    * @param amountAtomic what the settlement takes from the wallet, atomic units
    * @param readBalance reads the wallet's balance, atomic units; called only while other settlements of the wallet
    * run

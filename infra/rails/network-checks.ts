@@ -178,9 +178,10 @@ export async function requireNetworks(networks: readonly Network[]): Promise<Fin
 }
 
 /**
- * Returns a function to call before each signature. It checks the network once, at the first call at which enough
- * nodes answer, and one of them answers about the tokens and the block tag; until then it throws ChainDown, so nothing
- * is signed on an unchecked network. It throws Failure `network` when the chain contradicts the settings.
+ * Returns a function to call with a network's id before each signature on that network. A call checks the network
+ * unless an earlier check passed. A check passes when `agree` nodes answer, and the first of them answers about the
+ * tokens and the block tag; otherwise the call throws ChainDown, so nothing is signed on an unchecked network. It
+ * throws Failure `network` when the chain contradicts the settings.
  */
 export function createNetworkGuard(networks: readonly Network[]): (id: string) => Promise<void> {
   const confirmed = new Set<string>();

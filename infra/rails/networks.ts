@@ -18,7 +18,7 @@ export interface Token {
   version: string;
 }
 
-/** A network of the settings, with every default filled in. */
+/** A blockchain of the settings, with every default filled in. */
 export interface Network {
   /** CAIP-2. */
   id: string;
@@ -29,6 +29,7 @@ export interface Network {
   rpcUrls: readonly string[];
   /** Number of nodes that have to agree on a settlement. */
   agree: number;
+  /** When a block of this network counts as final. */
   confirmations: Confirmations;
   /** Most wei that a unit of gas may cost; while a node estimates more, nothing is sent. */
   gasCeiling: bigint;
@@ -44,8 +45,9 @@ const TEST_NETWORKS = new Set([
   ...["eip155:84532", "eip155:11155111", "eip155:421614", "eip155:43113", "eip155:80002", "eip155:42431"],
 ]);
 /**
- * Networks that make blocks at a fixed pace of a few seconds: Base, Polygon, Tempo, and their test networks. Others
- * make blocks when there are transactions, or leave some out, so there an old newest block says nothing.
+ * Networks that make blocks at a fixed pace of a few seconds: Base, Polygon, Tempo, and their test networks. Other
+ * networks may make a block only when there are transactions, or leave out blocks, so there an old newest block does
+ * not show that a node lags.
  */
 const STEADY_NETWORKS = new Set([
   ...["eip155:8453", "eip155:84532", "eip155:137", "eip155:80002", "eip155:4217", "eip155:42431"],
@@ -66,7 +68,10 @@ function usdcOf(id: string, setting: string): Token {
 
 const weiOf = (gwei: number): bigint => BigInt(Math.round(gwei * 1e9));
 
-/** Returns the host of a node's address: its name alone, since another port or a final dot is no other operator. */
+/**
+ * Returns the host name in a node's address, without port and final dot: nodes whose addresses differ only in these
+ * have one operator.
+ */
 export const nodeHostOf = (url: string): string => (parseUrl(url)?.hostname ?? url).replace(/\.$/, "");
 
 /**

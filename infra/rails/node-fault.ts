@@ -1,15 +1,15 @@
 import { BaseError, HttpRequestError, RpcRequestError, TimeoutError } from "viem";
 import { errorText } from "./sender.ts";
 
-/** Why a node gave no usable answer, and what an operator can do about it. */
+/** Explains to an operator why a blockchain node gave no usable answer. */
 export interface NodeFault {
   /** What happened, in one sentence. */
   says: string;
-  /** What to do about it. */
+  /** What the operator can do about it. */
   todo: string;
 }
 
-/** Error codes of Node's resolver (getaddrinfo) and sockets, and prefixes of the error codes of TLS. */
+/** Error codes of getaddrinfo when it finds no address of a host. */
 const DNS_ERRORS = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA", "EAI_NONAME"]);
 const ROUTE_ERRORS = new Set(["EHOSTUNREACH", "ENETUNREACH", "EADDRNOTAVAIL", "EACCES", "EPERM"]);
 const CONNECTION_RESETS = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
@@ -19,12 +19,16 @@ const TIMEOUT_ERRORS = new Set([
   "UND_ERR_HEADERS_TIMEOUT",
   "UND_ERR_BODY_TIMEOUT",
 ]);
+/** Matches the beginnings of the error codes of Node's TLS. */
 const TLS_ERRORS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA)/;
 
 /** Most causes of an error that are followed. */
 const MAX_CAUSES = 10;
 
-/** Returns an error and the chain of its causes; of an AggregateError (a host with several addresses) the first error. */
+/**
+ * Returns an error and the chain of its causes. From an AggregateError (of a host with several addresses) the chain
+ * goes on to its first error.
+ */
 function causesOf(error: unknown): { name?: string; code?: unknown; message?: string }[] {
   const causes: { name?: string; code?: unknown; message?: string }[] = [];
   let current = error;

@@ -11,7 +11,7 @@ const MAX_PAYERS = 50_000;
 /** Number of points in time for which the block before them is remembered. All reads of one day use the same two. */
 const MAX_CACHED_TIMES = 64;
 
-/** Transfers and their sum by payer. */
+/** Number of transfers and sum of their amounts for each payer, by the payer's lower-case address. */
 type Tally = Map<string, { transfers: number; amountAtomic: bigint }>;
 
 /**
@@ -56,7 +56,7 @@ export function createPayersReader(nodes: readonly TokenAtNode[], agree: number)
   };
 }
 
-/** Returns the number of the newest block before a time (unix seconds), or -1. @throws ChainDown */
+/** Returns the number of the newest block before a time (unix seconds); -1 when there is none. @throws ChainDown */
 async function blockBefore({ reader }: TokenAtNode, time: number): Promise<number> {
   const timeOf = async (number: number) =>
     (await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }))).timestamp;

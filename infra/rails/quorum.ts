@@ -7,7 +7,10 @@ type NodeRead<T> = (node: TokenAtNode) => Promise<T>;
 
 const nodeCooldowns = new Cooldowns<TokenAtNode>();
 
-/** Returns the failure of one node. An error that is none of ours comes from an answer that could not be read. */
+/**
+ * Returns ChainDown and RangeRefused unchanged, and any other error of asking one node as a ChainDown, since it comes
+ * from an answer that could not be read.
+ */
 function failureOf(error: unknown): ChainDown | RangeRefused {
   if (error instanceof ChainDown || error instanceof RangeRefused) return error;
   const why = error instanceof Error ? error.message.split("\n", 1)[0] : String(error);
@@ -85,7 +88,10 @@ export const nullableEquality = <T>({
 const valueReachedBy = (agree: number, numbers: readonly number[]): number =>
   [...numbers].sort((a, b) => b - a)[agree - 1]!;
 
-/** Returns the newest height and time that `agree` blocks reach, so that a single lying node can make neither later. */
+/**
+ * Returns the highest number and the latest time that at least `agree` of these blocks reach, each by itself, so that a
+ * single lying node can raise neither.
+ */
 const blockReachedBy = (agree: number, blocks: readonly Block[]): Block => ({
   number: valueReachedBy(
     agree,
@@ -108,8 +114,8 @@ async function readWithFinal<T>(
 }
 
 /**
- * Returns the value that `agree` of these answers share, with the newest blocks that they all reach; null when no
- * value, or more than one, is shared by that many.
+ * Returns the value that at least `agree` of these answers share, with the newest head and final block that `agree` of
+ * the answers with this value reach. Returns null when no value, or more than one, is shared by that many.
  */
 function findCommonValue<T>(
   answers: readonly AsOf<T>[],
@@ -140,8 +146,8 @@ function findCommonValue<T>(
 const RETRY_PAUSES_MS = [0, 50, 250] as const;
 
 /**
- * Reads as of one block on which `agree` nodes give the same value. Without such a block it returns the last failure;
- * `isAtOdds` is true when enough nodes answered but their values differ.
+ * Searches the newest block as of which `agree` nodes give the same value, and returns that value. Without such a block
+ * it returns the last failure; `isAtOdds` is true when enough nodes answered but their values differ.
  */
 async function readAtOneBlock<T>(
   nodes: readonly TokenAtNode[],

@@ -2,7 +2,8 @@ import { Failure } from "../errors.ts";
 
 /**
  * A payment rail signs payments for the terms of a 402, and reads from the chain which of them settled. Amounts are
- * atomic units of the asset (BigInt). Times are chain time in unix seconds, never the record's clock.
+ * atomic units of the asset (BigInt). Times are unix seconds of the chain's own clock (block times), never of a clock
+ * of this process.
  */
 export interface Rail {
   /** CAIP-2 id of the chain, e.g. `eip155:84532`; for a rail over several chains, of the first. */
@@ -11,7 +12,7 @@ export interface Rail {
   readonly networks?: readonly string[];
   /** Contract of the asset, lower-case 0x address; one unit is one dollar. */
   readonly asset: string;
-  /** Returns the decimals of the asset in which an entry is paid; 6 when absent. */
+  /** Returns the decimals of the asset in which an entry is paid. A rail without this method has 6 for all entries. */
   decimalsOf?(entry: Pick<PayableEntry, "network" | "asset">): number;
   /**
    * Reports whether this rail can sign an entry: its network and asset match, payTo is an address, the amount is
@@ -31,9 +32,11 @@ export interface Rail {
    */
   sign(entry: PayableEntry, wallet: Wallet, context: SignContext): Promise<SignedPayment>;
   /**
-   * Reads from the chain whether one authorization settled: the Transfer that used its nonce, or null if the nonce was
-   * unused or cancelled at the returned block. What the seller's headers say about the settlement is ignored.
-   * @throws ChainDown also when the token reports the nonce as used and no log shows the transfer
+   * Reads from the chain whether one authorization settled: the Transfer that used its nonce. Null if at the returned
+   * block the nonce was unused or cancelled, or was used before the blocks that are searched. What the seller's headers
+   * say about the settlement is ignored.
+   * @throws ChainDown also when the token reports the nonce as used in the searched blocks and no log shows the
+   * transfer
    */
   settlementOf(query: SettlementQuery): Promise<AsOf<Settlement | null>>;
   /** Reads transfers of the asset from `from` to `to` since a block, oldest first. Finds refunds. @throws ChainDown */
@@ -87,23 +90,25 @@ export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, convert: (value: 
  * Reports whether an event that a read did not find can no longer happen: the final block of that same read is past the
  * event's deadline.
  * @param validBefore unix seconds of chain time; at this time and later the event cannot happen
- * @param marginS chain seconds after the deadline in which an event of an older block may still become visible
+ * @param marginS seconds that the final block must be past the deadline, since a node may show an event of an older
+ * block late
  */
 export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
   final.time > validBefore + marginS;
 
-/** Number of blocks by which the logs of a node may lag behind its head. */
+/** Most blocks by which the logs of a node are expected to lag behind its head. */
 const LOGS_LAG_BLOCKS = 300;
 
 /**
- * Returns the block up to which a list of transfers is complete; the next search begins after it. A token's state
- * shows whether a nonce was used, but not whether a log of a transfer is missing. So blocks that are not final, and
- * the newest 300, are searched again.
+ * Returns the number of the block up to which a list of transfers is complete; the next search begins after it. A
+ * node's logs may lag behind its head, and nothing in a token's state shows that the log of a transfer is missing. So
+ * blocks that are not final, and the newest 300, are searched again.
  */
 export const completeUpTo = ({ head, final }: Blocks): number => Math.min(final.number, head.number - LOGS_LAG_BLOCKS);
 
 /**
- * Chain (CAIP-2) and asset that a read is about. A rail over several of them needs both; one over one asset, neither.
+ * Chain (CAIP-2) and asset that a read is about. A rail over several chains or assets needs both fields, a rail over
+ * one asset needs neither.
  */
 export interface AssetRef {
   network?: string;
@@ -113,7 +118,7 @@ export interface AssetRef {
 /** The members of a rail that are needed to parse the terms of a 402. */
 export type RailCapabilities = Pick<Rail, "network" | "networks" | "canPay" | "decimalsOf">;
 
-/** Returns all networks of a rail. */
+/** Returns all chains (CAIP-2) of a rail. */
 export const networksOf = ({ network, networks }: Pick<Rail, "network" | "networks">): readonly string[] =>
   networks ?? [network];
 
@@ -123,7 +128,7 @@ export const decimalsOf = (rail: Pick<Rail, "decimalsOf">, entry: Pick<PayableEn
 
 /** One payable entry of a 402, parsed from x402 terms (version 1 or 2) or an mpp challenge. */
 export interface PayableEntry {
-  /** null for an mpp challenge, which `challenge` holds. */
+  /** Version of x402; null for an mpp challenge, which is in `challenge`. */
   x402Version: 1 | 2 | null;
   challenge?: PaymentChallenge;
   scheme: string;
@@ -132,9 +137,11 @@ export interface PayableEntry {
   asset: string;
   payTo: string;
   amountAtomic: bigint;
+  /** Longest validity of the payment, seconds. */
   maxTimeoutSeconds: number;
+  /** `extra` of the x402 entry, such as the token's EIP-712 name and version; empty for a challenge. */
   extra: Record<string, unknown>;
-  /** The entry as the seller sent it; v2 echoes it as `accepted`. */
+  /** The entry as the seller sent it; a payment of x402 v2 repeats it in its field `accepted`. */
   raw: unknown;
 }
 
@@ -159,7 +166,7 @@ export interface PaymentChallenge {
 
 /** Fields of the 402 around the entry that is signed. */
 export interface SignContext {
-  /** `resource` and `extensions` of the 402, which x402 v2 echoes. */
+  /** `resource` and `extensions` of the 402, which a payment of x402 v2 repeats. */
   resource?: unknown;
   extensions?: unknown;
 }
@@ -198,7 +205,7 @@ export interface PayersQuery extends AssetRef {
 
 /** The payers of an address in a range of blocks. Transfers of zero are left out: anybody can make them for any address. */
 export interface Payers {
-  /** By lower-case address. */
+  /** Number and sum of the transfers of each payer, by the payer's lower-case address. */
   payers: ReadonlyMap<string, { transfers: number; amountAtomic: bigint }>;
   /** First and last block of the range, inclusive. */
   fromBlock: number;
@@ -209,6 +216,7 @@ export interface Payers {
 
 /** A Transfer of the asset in a block. */
 export interface Settlement {
+  /** Hash of the transaction. */
   tx: string;
   blockNumber: number;
   /** Unix seconds. */
@@ -250,13 +258,16 @@ export interface PaymentNeed extends Required<AssetRef> {
   amountAtomic: bigint;
   /** Longest validity of the payment, seconds; absent: it is not known. */
   validForS?: number;
-  /** True: nothing is signed yet, so nothing is reserved. */
+  /**
+   * True when the caller only asks whether a wallet can pay and signs nothing now; then none of the wallet's money is
+   * reserved for the payment.
+   */
   onlyAsked?: boolean;
 }
 
 /**
- * Thrown when no wallet can pay now: none has the money, or none is left. Never counted as the seller's fault; the
- * planned call is recorded as not made.
+ * Thrown when no wallet can pay now: there is no wallet, or none that may be used has the money. Never counted as the
+ * seller's fault; the planned call is recorded as not made.
  */
 export class NoWallet extends Failure {
   constructor(message: string, options?: ErrorOptions) {

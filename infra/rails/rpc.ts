@@ -28,11 +28,11 @@ interface RetryLimits {
   timeoutMs: number;
 }
 const DEFAULT_RETRIES: RetryLimits = { retries: 3, timeoutMs: 10_000 };
-/** For checks by an operator: a node that does not answer is reported within ten seconds. */
+/** Limits for checks that an operator waits for: a node that does not answer is reported within ten seconds. */
 export const SHORT_RETRIES: RetryLimits = { retries: 1, timeoutMs: 4_500 };
 const RETRY_DELAY_MS = 100;
 
-/** Methods whose result is never null (execution API): a node that answers null did not answer. */
+/** Methods whose result is never null by the execution API, so that null from a node counts as no answer. */
 const METHODS_WITH_RESULT: readonly string[] = ["eth_call", "eth_chainId", "eth_getCode", "eth_getLogs"];
 
 /**
@@ -98,7 +98,7 @@ export class Cooldowns<K extends object> {
     this.#coolsUntil.delete(one);
   }
 
-  /** Returns all of them in their order, those that failed within `cooldownMs` last. */
+  /** Returns the given nodes or tills in their order, but those that failed within the last `cooldownMs` at the end. */
   inOrder(all: readonly K[]): K[] {
     const isCooling = (one: K): boolean => (this.#coolsUntil.get(one) ?? 0) > this.now();
     return [...all.filter((one) => !isCooling(one)), ...all.filter(isCooling)];
@@ -130,15 +130,15 @@ function createFallback(transports: readonly HttpTransport[]): HttpTransport {
 export type Reader = ReturnType<typeof createReader>;
 
 /**
- * Errors of the transport, not of the request. BlockNotFoundError is one of them, since such a block was replaced
- * during the read.
+ * Classes of viem's errors that are about the transport to the chain and not about the request. BlockNotFoundError is
+ * one of them, since a block that is not found was replaced during the read.
  */
 const TRANSPORT_ERRORS = [ChainDown, HttpRequestError, TimeoutError, RpcRequestError, BlockNotFoundError];
 
 const findCause = <E>(error: BaseError, kind: new (...args: never[]) => E): E | null =>
   error.walk((cause) => cause instanceof kind) as E | null;
 
-/** JSON-RPC code of a revert. EIP-1474 does not define one; nodes use this. */
+/** JSON-RPC error code with which nodes report a revert, although EIP-1474 defines none. */
 const EXECUTION_REVERTED = 3;
 
 /**
@@ -167,12 +167,12 @@ export function isTransportError(error: unknown): error is BaseError {
   );
 }
 
-/** Errors of a view function's answer that holds no data, or less than the function returns. */
+/** Errors that viem throws when the answer to a view function holds no data, or less than the function returns. */
 const ANSWER_ERRORS = [ContractFunctionZeroDataError, AbiDecodingDataSizeTooSmallError];
 
 /**
- * Reports whether a node answered with something that is no answer: null, no data, or a wrong type, over which viem
- * stumbles with a TypeError.
+ * Reports whether a node gave an answer that cannot be used: no data, or null or a wrong type, for which viem throws a
+ * TypeError.
  */
 const isUnusableAnswer = (error: unknown): error is Error =>
   error instanceof TypeError ||
@@ -202,6 +202,7 @@ export class RangeRefused extends Failure {
 /** Codes of rate limits, which do not refuse the range: HTTP's status as a JSON-RPC code, and one provider's own. */
 const RATE_LIMIT_CODES = [429, -32007];
 
+/** Reports whether an error means that a node refused a range of logs, and not that the node is busy or broken. */
 function isRefusal(error: unknown): boolean {
   if (!(error instanceof BaseError)) return false;
   const answer = findCause(error, RpcRequestError);
@@ -210,7 +211,7 @@ function isRefusal(error: unknown): boolean {
   return status === 400 || status === 413 || findCause(error, ResponseBodyTooLargeError) !== null;
 }
 
-/** Codes of JSON-RPC that are about the node and not about the request: a rate limit (EIP-1474), an internal error. */
+/** JSON-RPC error codes that are about the node and not about the request: rate limits, and an internal error. */
 const NODE_TROUBLE_CODES = [...RATE_LIMIT_CODES, -32005, -32603];
 
 /** Reports whether a node answered that it has no such block or tag, and not that it is busy or broken. */

@@ -260,7 +260,10 @@ async function waitForReceipt(reader: Reader, hash: Hex): ReturnType<Sender["rec
 
 const MAX_ERROR_CHARS = 300;
 
-/** Returns an error's message for the record: at most 300 characters, without the secrets of this process. */
+/**
+ * Returns an error's message in a form that may be recorded and published: at most 300 characters, without the secrets
+ * of this process.
+ */
 export function errorText(error: unknown): string {
   const text = error instanceof BaseError ? error.shortMessage : error instanceof Error ? error.message : String(error);
   return redact(text).slice(0, MAX_ERROR_CHARS);

@@ -21,9 +21,9 @@ export const MAX_BLOCKS_PER_REQUEST = 9_000;
 
 /**
  * The search for the logs of one payment begins this many blocks (some minutes) before the block that was the newest
- * when it was signed or claimed. The payment may stand in an earlier block: the chain may have replaced blocks by fewer
- * ones, and the node that verified it may have been behind ours. Beginning too early is harmless, since the search is
- * by a nonce, memo or hash that moves money only once.
+ * when the payment was signed or claimed. The payment may be in an earlier block than that one: the chain may have
+ * replaced blocks by fewer ones, and the node that verified the payment may have been behind ours. Beginning too early
+ * is harmless, since the search is by a nonce, memo or hash that moves money only once.
  */
 export const SEARCH_MARGIN_BLOCKS = 300;
 
@@ -136,7 +136,7 @@ export const balanceOf = (
 export type NonceState =
   | { state: "unused" }
   | { state: "used"; moved: BlockTransfer }
-  /** Used or cancelled before the first block that is searched, so not by the payment that is looked for. */
+  /** The nonce was used or cancelled before the first block that is searched, so not by the payment in question. */
   | { state: "used_before" }
   | { state: "cancelled"; tx: string; blockNumber: number };
 
@@ -287,6 +287,7 @@ export async function requireLogsOf({ reader, asset }: TokenAtNode, { number }: 
   await chainRead("logs of a block", () => reader.getLogs({ address: asset, blockHash: hash }));
 }
 
+/** The fields of the log of a Transfer that are read here. */
 export interface TransferLog {
   transactionHash: string;
   blockNumber: bigint;

@@ -73,7 +73,7 @@ const MIN_VALIDITY_S = 10;
  * Together with SEARCH_MARGIN_BLOCKS that is one log request.
  */
 const LOOK_BACK_BLOCKS = MAX_BLOCKS_PER_REQUEST - SEARCH_MARGIN_BLOCKS - 1;
-/** Units of the gas price (1e-18 dollars) in one unit of the token (1e-6 dollars). */
+/** Number of units of the gas price (1e-18 dollars) in one atomic unit of the token (1e-6 dollars). */
 const FEE_UNIT = 10n ** 12n;
 
 /**
@@ -188,8 +188,8 @@ async function findByMemo(money: TokenAtNode, query: SettlementQuery, head: Bloc
 /**
  * Returns a function that signs mpp `tempo/charge` challenges with the protocol's own client. The result is a
  * complete transaction that is valid for 25 seconds and that the seller sends. Its memo is derived from the challenge
- * and serves as the payment's nonce. The payer pays the fee in the same token, unless the seller sponsors it, so a
- * wallet needs no coin.
+ * and serves as the payment's nonce. The payer pays the fee in the same token, unless the seller pays it, so a wallet
+ * needs no other coin for gas.
  */
 function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wallet) => Promise<SignedPayment> {
   const chainId = chainIdOf(token.network);
@@ -250,7 +250,7 @@ function createTempoSigner(token: TokenAtNode): (entry: PayableEntry, wallet: Wa
   };
 }
 
-/** Time for which a transfer of ours is valid, seconds; the chain takes expiring nonces of at most 30. */
+/** Time for which a transfer of ours is valid, seconds. The chain accepts at most 30 with an expiring nonce. */
 const TRANSFER_VALID_S = 25;
 /** Gas beyond the estimate, which does not cover all of the signature's verification. */
 const GAS_MARGIN = 5_000n;
@@ -260,7 +260,10 @@ const SIMULATION_GAS = 2_000_000n;
 const MAX_TRANSFER_FEE = 100_000n;
 const RECEIPT_TIMEOUT_MS = 15_000;
 
-/** The transfer of all that a wallet can send. Nothing is signed before `send`, whose nonce finds it on the chain. */
+/**
+ * A prepared transfer of all that a wallet can send. `send` signs and sends it, and returns the nonce (the memo) by
+ * which the transfer is found on the chain. Nothing is signed before that.
+ */
 export interface BalanceTransfer {
   amountAtomic: bigint;
   send(): Promise<{ nonce: string; outcome: Outcome }>;
@@ -292,7 +295,8 @@ export async function prepareBalanceTransfer(
   const client = createTempoClient(token, packages);
   const requestOf = (amount: bigint) => ({
     calls: [{ to: asset, data: encodeFunctionData(contractCall(amount)) }],
-    // The nonce key of expiring nonces: transactions of one wallet do not wait for each other.
+    // `maxUint256` is the nonce key of expiring nonces, under which transactions of one wallet do not wait for each
+    // other.
     ...{ feeToken: asset, nonceKey: maxUint256, nonce: 0 },
     validBefore: Math.floor(systemClock.now().getTime() / 1000) + TRANSFER_VALID_S,
   });

@@ -9,8 +9,9 @@ import { Cooldowns } from "./rpc.ts";
 import { errorText, type Outcome } from "./sender.ts";
 
 /**
- * A till charges buyers: x402 `exact`, versions 1 and 2, with EIP-3009 authorizations. It does not decide whether money
- * moved; `Rail.settlementOf` does.
+ * A till charges buyers through a facilitator (a service that verifies and settles x402 payments): scheme `exact`,
+ * versions 1 and 2, with EIP-3009 authorizations. Whether money moved is read from the chain (`Rail.settlementOf`) and
+ * not taken from a till's answer.
  */
 export interface Till {
   /** Name for logs and status. */
@@ -56,10 +57,12 @@ const OPEN_REASONS =
   /pending|unexpected|time_?d?_?out|transaction_failed|unavailable|internal|unknown|network_error|rpc|node/;
 /** Matches reasons that are codes of the protocol; sentences are errors that a facilitator passed on. */
 const REASON_CODE = /^[a-z0-9_]{1,100}$/;
-/** Statuses that refuse the request and not the payment, so that a later request may succeed. */
+/**
+ * HTTP statuses with which a facilitator refuses a request and not the payment, so that a later request may succeed.
+ */
 const RETRIABLE_STATUSES = new Set([401, 403, 404, 408, 409, 425, 429]);
 
-/** Reports whether an error status is a verdict on the payment. */
+/** Reports whether a facilitator's HTTP error status refuses the payment itself, and not only this request. */
 const isVerdict = (status: number): boolean => status >= 400 && status < 500 && !RETRIABLE_STATUSES.has(status);
 
 /** A payment with a known version, scheme and authorization, and our offer in the form of that version. */
@@ -159,6 +162,7 @@ function toOutcome(answer: {
 }
 
 export interface HttpTillOptions {
+  /** Name of the till, for logs and status. */
   name: string;
   /** Base url. The operator chose it, so it is fetched without the checks for untrusted addresses. */
   url: string;

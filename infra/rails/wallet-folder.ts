@@ -53,7 +53,7 @@ type JournalLine = { made: SingleRole } | { made: "blind"; n: number } | ({ used
 
 /**
  * Reads a key file: a private key, or an outside signer and its wallet's address (`https://signer.example 0x…`).
- * @throws Failure `keys` when others may read it, and for anything else in it
+ * @throws Failure `keys` when other users may read the file, or it holds anything else
  */
 export const readKeyFile = (path: string): Wallet => {
   const text = readPrivate(path).toString("utf8").trim();
@@ -122,8 +122,8 @@ export class WalletFolder {
 
   /**
    * Derives the known and the gas wallet if they are missing, and `blind` more blind wallets. Existing wallets are
-   * kept. The seed is made if no wallet was derived yet; later a missing one is never replaced, since its wallets
-   * would be others.
+   * kept. The seed is made if no wallet was derived yet. Later a missing seed is never replaced, since a new seed would
+   * give other wallets.
    * @param sells true to derive the till and the float too
    * @returns the new blind wallets
    * @throws RangeError past 10,000 blind wallets; Failure `keys`, also when the seed is missing

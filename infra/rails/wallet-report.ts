@@ -9,9 +9,12 @@ import type { FolderWallets, WalletFolder } from "./wallet-folder.ts";
 
 /** Levels below which a warning is logged (settings `wallets.low_water` and `low_blind`). */
 export interface LowWater {
-  /** Units of the token, such as "1.00". */
+  /**
+   * Least amount that the known wallet, and all unused blind wallets together, should hold of each asset, in units of
+   * the asset, such as "1.00".
+   */
   money: string;
-  /** Number of unused blind wallets with money. */
+  /** Least number of unused blind wallets that should have money. */
   blind: number;
 }
 
@@ -23,7 +26,7 @@ export interface WalletBalances {
   day: string | null;
   /** Capability ids of the endpoints that the wallet was assigned to pay. */
   caps: string[];
-  /** Units of the asset by `network symbol`; null when the chain could not be read. */
+  /** Units of each asset by `network symbol`; null when the chain could not be read. Empty for the gas wallet. */
   balances: Record<string, string | null>;
 }
 
@@ -43,6 +46,7 @@ export interface AssetFunds {
 
 export interface WalletReport {
   wallets: WalletBalances[];
+  /** The money of all wallets, one entry for each asset of each network. */
   pools: AssetFunds[];
 }
 
@@ -151,12 +155,13 @@ export interface WalletWatchOptions {
   clock: Pick<Clock, "sleep">;
   logger: Pick<Logger, "warn" | "info">;
   metrics: Pick<Metrics, "gauge">;
+  /** Pause between two reads, ms (default: ten minutes). */
   every_ms?: number;
 }
 
 const INTERVAL_MS = 600_000;
 
-/** What earlier reads found. */
+/** Balances and findings of earlier reads of the wallets, with which the next read is compared. */
 interface LastRead {
   /** Units by `address network symbol`. */
   balances: Map<string, string>;
@@ -165,8 +170,8 @@ interface LastRead {
 }
 
 /**
- * Counts what is low. An asset whose chain could not be read keeps the count of its last read: a node that fails at
- * every second read would otherwise end each alarm before it is raised.
+ * Counts the findings about wallets that hold too little. An asset whose chain could not be read keeps the count of its
+ * last read: a node that fails at every second read would otherwise end each alarm before it is raised.
  */
 function countLow({ pools, wallets }: WalletReport, low: LowWater, lowCounts: LastRead["lowCounts"]): number {
   if (!wallets.some(({ role }) => role === "known")) return 1;

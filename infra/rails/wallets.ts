@@ -56,7 +56,8 @@ export interface LocalWallets extends Wallets {
 /**
  * Creates wallets on the local chain. Keys are HMAC-SHA256(seed, label), where the label holds the role and, for a
  * blind wallet, the endpoint's capability id (`cap`) and the day. So nothing is stored, and a restart has the same
- * wallets. They are funded by minting, on Tempo from one account of the node, so no transfer links one to another.
+ * wallets. They are funded by minting, or on Tempo by transfers from one account of the node, so no transfer runs from
+ * one wallet to another.
  * @throws RangeError for a seed of less than 16 bytes
  */
 export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
@@ -87,7 +88,7 @@ export function createLocalWallets(options: LocalWalletsOptions): LocalWallets {
  */
 type TopUp = (reader: Reader, token: Address, batch: TopUpRequest[]) => Promise<void>;
 
-/** Tops up wallets with one token of a local chain. */
+/** Returns functions that top up wallets with one token of a local chain. */
 function openMint({ rpcUrl, asset }: LocalToken, topUp: TopUp) {
   const reader = createReader(rpcUrl);
   const token = asset.toLowerCase() as Address;
@@ -125,7 +126,9 @@ export function walletOf(seed: Uint8Array, label: string): Wallet {
 /** An account that waits to be topped up. */
 interface TopUpRequest {
   address: Address;
+  /** Atomic units that the account has to hold at least. */
   floor: bigint;
+  /** Called when the account was topped up, or with the error why it was not. */
   done: (error?: unknown) => void;
 }
 
@@ -158,14 +161,14 @@ function createFunding(
     });
 }
 
-/** Mints for a batch of accounts. */
+/** Mints, in one transaction, what each account of a batch lacks to its floor. @throws ChainDown */
 async function mintToFloors(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
   const args = [batch.map((one) => one.address), batch.map((one) => one.floor)] as const;
   const data = encodeFunctionData({ abi: TOKEN_ABI, functionName: "topUp", args });
   await sendLocally(reader, { to: token, data, gas: `0x${(GAS_PER_ACCOUNT * (batch.length + 1)).toString(16)}` });
 }
 
-/** Sends what a batch of accounts lacks of a token that nobody can mint here. */
+/** Sends from the minter what each account of a batch lacks to its floor, for a token that nobody can mint here. */
 async function sendMissing(reader: Reader, token: Address, batch: TopUpRequest[]): Promise<void> {
   for (const { address, floor } of batch) {
     const balance = await balanceOfAccount(reader, token, address);
@@ -176,7 +179,8 @@ async function sendMissing(reader: Reader, token: Address, batch: TopUpRequest[]
 }
 
 /**
- * Sends from the minter. Retries when another process sends from the same account at the same moment.
+ * Sends a transaction from {@link LOCAL_MINTER}, and again when another process sent from that account at the same
+ * moment.
  * @throws ChainDown
  */
 export async function sendLocally(reader: Reader, call: { to: Address; data: Hex; gas?: Hex }): Promise<void> {

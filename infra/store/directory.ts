@@ -95,7 +95,7 @@ class DirectoryReader implements ReadableStore {
 
   async close(): Promise<void> {}
 
-  /** @throws BadKey */
+  /** Returns the path of the file that holds the object of a key. @throws BadKey */
   path(key: string): string {
     const segments = checkKey(key).split("/");
     if (segments.some((segment) => segment.length > MAX_NAME_BYTES)) throw new BadKey(key);
@@ -176,8 +176,8 @@ class DirectoryStore extends DirectoryReader implements Store {
   }
 
   /**
-   * Throws when the path is a folder. With `exists` or `lost` instead, the caller would read the key, find nothing
-   * and try again for ever.
+   * Throws when the path is a folder. If `create` returned `exists`, or `swap` returned `lost`, the caller would read
+   * the key, find nothing and try again for ever.
    */
   async #refuseFolder(key: string, path: string): Promise<void> {
     const stat = await this.fs.stat(path).catch(undefinedIfMissing);
@@ -194,7 +194,7 @@ const toObjectInfo = (key: string, stat: FileStat): ObjectInfo => ({
   modifiedAt: new Date(Number(stat.modifiedNs / 1_000_000n)),
 });
 
-/** A folder cannot hold both `a` and `a/b`, since `a` would be a file and a folder. */
+/** Makes the error for a key such as `a/b` beside an object `a`: the path `a` would have to be a file and a folder. */
 const kindConflict = (key: string): Failure =>
   new Failure("failed", `store: ${key} crosses an object and a folder of the same name`);
 
@@ -239,7 +239,10 @@ async function* walkKeys(fs: FsSeam, root: string, prefix: string, startAfter: s
   yield* walkFolder(fs, root, folder, prefix, startAfter);
 }
 
-/** @param folder key of the folder with its trailing slash, or "" for the root. */
+/**
+ * Yields the keys of one folder, as `walkKeys` does.
+ * @param folder its key with a trailing slash, or "" for the root
+ */
 async function* walkFolder(
   fs: FsSeam,
   root: string,
@@ -260,7 +263,7 @@ async function* walkFolder(
   }
 }
 
-/** Returns the entries of a folder in bytewise order (keys are ASCII), folders by their name with a trailing slash. */
+/** Returns the entries of a folder in bytewise order of their keys (ASCII); the key of a folder ends with a slash. */
 async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<{ key: string; isFolder: boolean }[]> {
   try {
     return (await fs.readdir(folder === "" ? root : `${root}/${folder.slice(0, -1)}`))
@@ -273,7 +276,7 @@ async function sortedEntries(fs: FsSeam, root: string, folder: string): Promise<
   }
 }
 
-/** Files that are synced at once: the file system writes its journal once for several syncs. */
+/** Number of files that are synced at once, since the file system writes its journal once for several syncs. */
 const SYNCS_AT_ONCE = 16;
 
 /**

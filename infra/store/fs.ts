@@ -22,7 +22,10 @@ export interface FsSeam {
   unlink(path: string): Promise<void>;
   readdir(path: string): Promise<FolderEntry[]>;
   stat(path: string): Promise<FileStat>;
-  /** Reads the stat and, through the same descriptor, the bytes of the version that `range` chooses from that stat. */
+  /**
+   * Reads a file's stat and, through the same descriptor, the bytes that `range` chooses by that stat, so that stat and
+   * bytes are of one version of the file.
+   */
   read(path: string, range: (stat: FileStat) => { start: number; end: number }): Promise<ReadFile>;
   /** Opens the lock that the processes sharing a store take for swaps and deletes. */
   openLock(path: string): FolderLock;
@@ -180,7 +183,10 @@ export class DurableFolders {
   }
 }
 
-/** Calls stat before mkdir: mkdir of an existing folder of another user may fail with EACCES instead of EEXIST. */
+/**
+ * Makes a folder unless it exists. It calls stat first, since mkdir of an existing folder of another user may fail with
+ * EACCES instead of EEXIST.
+ */
 async function makeIfAbsent(fs: FsSeam, folder: string): Promise<void> {
   if (await isFolder(fs, folder)) return;
   try {

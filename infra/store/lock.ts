@@ -16,7 +16,11 @@ const lockTimeoutError = (path: string, ms: number): Failure =>
 
 /** The lock of one folder, as one process uses it. */
 export interface FolderLock {
-  /** Waits for the lock, at most 10 s. @throws Failure when other processes held it longer */
+  /**
+   * Waits for earlier callers of this process, and then at most 10 s until no other process holds the lock.
+   * @returns the function that releases the lock; it may be called once
+   * @throws Failure when other processes held the lock longer, or too many callers wait
+   */
   acquire(): Promise<() => void>;
   /** Waits until the lock is released in this process, then closes its file. */
   close(): Promise<void>;

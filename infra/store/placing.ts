@@ -5,7 +5,7 @@ import type { FolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
 /**
- * Attempts to write an object. A process that starts may remove our temporary file as garbage, which makes one
+ * Most attempts to write an object. A process that starts may remove our temporary file as garbage, which makes one
  * attempt fail.
  */
 const MAX_ATTEMPTS = 3;
@@ -45,8 +45,8 @@ export class ObjectPlacer {
   }
 
   /**
-   * Writes an object durably. With `oldStat` null it creates the object, and returns null when the name is taken. With
-   * `oldStat` it replaces that object; the caller must hold the lock.
+   * Writes an object durably and returns the stat of its file. With `oldStat` null it creates the object, and returns
+   * null when the name is taken. With `oldStat` it replaces that object; the caller must hold the lock.
    */
   place(path: string, bytes: Uint8Array, oldStat: FileStat | null): Promise<FileStat | null> {
     return this.#withTemporaryFile(async (temporary) => {

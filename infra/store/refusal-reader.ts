@@ -26,7 +26,7 @@ export interface RefusalReaderParts {
  * folder that a policy excludes looks empty to every reader.
  */
 export class RefusalReader {
-  /** Folders in which a key that cannot exist was refused. */
+  /** First-level folders in which the store refused a key that cannot exist. */
   readonly #folders = new Set<string>();
 
   constructor(private readonly parts: RefusalReaderParts) {}

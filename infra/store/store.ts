@@ -13,6 +13,7 @@ export interface Store {
   get(key: string, options?: { maxBytes?: number }): Promise<StoredObject | null>;
   /** Reads the bytes [start, end) of an object, cut at its end; null when there is none. */
   getRange(key: string, start: number, end: number): Promise<Uint8Array | null>;
+  /** Reads size, etag and time of an object without its bytes; null when there is none. */
   head(key: string): Promise<ObjectInfo | null>;
   /** Creates an object. `exists` when the key is taken, maybe with other bytes: read and compare them before relying on it. */
   create(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<{ result: "created" | "exists" }>;
@@ -32,15 +33,15 @@ export interface Store {
 
 /**
  * Writes many objects and makes them durable together with `flush`. A checkpoint that names the objects is written
- * after `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose it,
- * so a process that finds an object that no checkpoint names checks the object's hash, and puts it again if the hash
- * differs. An object that existed before with other bytes stays whole: after the power cut it has the old or the new
- * bytes. End every bulk with `flush`, also after a fault, to keep what was put.
+ * after `flush`. When `put` resolves, readers see the whole object. A power cut before `flush` may tear or lose a new
+ * object. So a process that finds an object that no checkpoint names checks the object's hash, and puts the object
+ * again if the hash differs. An object that existed before with other bytes stays whole: after the power cut it has the
+ * old or the new bytes. End every bulk with `flush`, also after a fault, to make durable what was put.
  */
 export interface Bulk {
   /**
-   * Writes an object whose bytes the caller has verified. An object of that key with other bytes is damaged, and is
-   * replaced.
+   * Writes an object whose bytes the caller has verified. An object of that key with other bytes counts as damaged and
+   * is replaced.
    * @throws what `create` and `swap` throw
    */
   put(key: string, bytes: Uint8Array, meta?: ObjectMeta): Promise<void>;
@@ -92,7 +93,7 @@ export function checkKey(key: string): string {
   return key;
 }
 
-/** Attempts to replace an object that other processes replace at the same time. */
+/** Most attempts to replace an object that other processes replace at the same time. */
 const MAX_ATTEMPTS = 5;
 
 /**
@@ -110,7 +111,10 @@ export async function putDurably(store: Store, key: string, bytes: Uint8Array, m
   throw new Error(`${key} changed while it was being replaced`);
 }
 
-/** Yields all objects below `prefix` in bytewise order, page by page. Those that were yielded may be deleted meanwhile. */
+/**
+ * Yields all objects below `prefix` in bytewise order, page by page. The caller may delete objects that were yielded
+ * while it iterates.
+ */
 export async function* objectsBelow(store: Pick<Store, "list">, prefix: string): AsyncGenerator<ObjectInfo> {
   for (let startAfter: string | undefined; ; ) {
     const page = await store.list(prefix, startAfter ? { startAfter } : {});

@@ -3,11 +3,11 @@ import { BadNote, MAX_NOTE_BYTES } from "./note.ts";
 
 /** A request to a witness's `add-checkpoint` (c2sp.org/tlog-witness), which a log sends. */
 export interface AddCheckpoint {
-  /** Size of the checkpoint that the witness cosigned last; 0 when it has cosigned none. */
+  /** Tree size of the checkpoint that the witness cosigned last; 0 when it has cosigned none. */
   old: number;
   /** Consistency proof from `old` to the checkpoint (RFC 6962, section 2.1.2). */
   proof: readonly Uint8Array[];
-  /** The signed note. */
+  /** The checkpoint to cosign: a signed note. */
   checkpoint: Uint8Array;
 }
 

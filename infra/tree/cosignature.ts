@@ -4,10 +4,10 @@ import { BadNote, COSIGNATURE, lineOf, type Note, type NoteKey, type NoteSigner,
 /** Timestamped cosignatures with Ed25519 (c2sp.org/tlog-cosignature, cosignature/v1). */
 
 /**
- * Largest time by which a cosignature may be ahead of the verifier's clock. The time shows freshness, so a
- * cosignature from the future would make a log that no longer grows look fresh for that long. Clocks of badly
- * synchronised machines differ by five minutes (Kerberos allows as much), which is half of the ten minutes within
- * which this service promises a new checkpoint.
+ * Largest time by which a cosignature may be ahead of the verifier's clock, ms. A cosignature's time shows freshness,
+ * so one from the future would make a log that no longer grows look fresh until that time has passed. Clocks of badly
+ * synchronised machines differ by five minutes (Kerberos allows as much), which is half of the ten minutes within which
+ * this service promises a new checkpoint.
  */
 export const MAX_SKEW_MS = 5 * 60_000;
 

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 
-/** RFC 6962 section 2.1 with sha256. Every hash is 32 bytes. */
+/** Size of every hash, bytes. This file computes the hashes of a Merkle tree by RFC 6962 section 2.1, with sha256. */
 export const HASH_BYTES = 32;
 
 const LEAF_PREFIX = Buffer.of(0);
@@ -31,8 +31,8 @@ export function splitPoint(n: number): number {
 }
 
 /**
- * Returns the root over hashes in order, which are leaf hashes, or roots of complete subtrees of one height (the tree
- * has the same shape). Without hashes the root is EMPTY_ROOT.
+ * Returns the root of the tree over the hashes [start, end): leaf hashes, or the roots of complete subtrees of one
+ * height, which are combined in the same way. Without hashes the root is EMPTY_ROOT.
  */
 export function computeRoot(hashes: readonly Uint8Array[], start = 0, end = hashes.length): Buffer {
   const n = end - start;

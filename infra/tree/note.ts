@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
 import { Failure } from "../errors.ts";
 
-/** Signed notes (c2sp.org/signed-note) with Ed25519: types 0x01 (the note) and 0x04 (timestamped cosignature). */
+/** Type of a signature line by which Ed25519 signs a note (c2sp.org/signed-note). */
 export const ED25519 = 0x01;
+/** Type of a signature line that is a timestamped cosignature with Ed25519 (c2sp.org/tlog-cosignature). */
 export const COSIGNATURE = 0x04;
 /** Type of cosignatures with ML-DSA-44 (c2sp.org/tlog-cosignature), which are ignored like lines of unknown keys. */
 const ML_DSA = 0x06;

@@ -1,4 +1,7 @@
-/** Paths of C2SP tlog-tiles. Every tile and every entry bundle is 256 wide; a narrower one is partial. */
+/**
+ * Number of hashes in a full tile, and of leaves in a full entry bundle (C2SP tlog-tiles). Narrower ones, at the right
+ * edge of the tree, are partial.
+ */
 export const TILE_WIDTH = 256;
 /**
  * Number of leaves under one full tile of level 1. They are also published together in one file, a segment of the

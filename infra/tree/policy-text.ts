@@ -18,11 +18,11 @@ export type Rule<K> = { witness: K } | { k: number; of: readonly Rule<K>[] };
 export interface PolicyText<K> {
   /** Keys of the accepted logs; empty: the reader has the log's key from elsewhere. */
   logs: readonly K[];
-  /** By the names that the policy gives them. */
+  /** Keys of the witnesses, by the names that the policy gives them. */
   witnesses: ReadonlyMap<string, K>;
-  /** Name of the witness or group that the quorum names, or `none`. */
+  /** Name in the `quorum` line of the policy: that of a witness or a group, or `none`. */
   quorum: string;
-  /** What the quorum requires; null for `none`. */
+  /** The cosignatures that the quorum requires; null for `none`. */
   rule: Rule<K> | null;
 }
 

@@ -1,11 +1,12 @@
 import { HASH_BYTES, nodeHash, sameHash, splitPoint } from "./hash.ts";
 
 /**
- * A size or index in a proof. It may be a bigint, because proofs of other logs can exceed 2^53.
- * This file creates proofs as in RFC 6962 section 2.1 and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2,
- * with two more rules: a tree of size 0 proves nothing, and every hash has 32 bytes. A verifier returns false and never
- * throws.
+ * Creates proofs as in RFC 6962 section 2.1, and verifies them as in RFC 9162 sections 2.1.3.2 and 2.1.4.2 with two
+ * more rules: a tree of size 0 proves nothing, and every hash has 32 bytes. A verifier returns false for a wrong proof
+ * and never throws.
  */
+
+/** A size or index in a proof. It may be a bigint, because proofs of other logs can exceed 2^53. */
 export type TreeNumber = number | bigint;
 
 const TREE_NUMBER_LIMIT = 1n << 64n;
@@ -39,8 +40,8 @@ export function verifyConsistency(
 }
 
 /**
- * Folds the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2); null when there are too many
- * or too few nodes.
+ * Computes from the nodes of a consistency proof from m to n leaves (RFC 9162 section 2.1.4.2) the root of the first m
+ * leaves (`prefix`) and that of all n (`whole`); null when there are too many or too few nodes.
  */
 function foldSteps(
   m: bigint,

@@ -40,7 +40,7 @@ export async function fetchTile(level: number, n: number, width: number, fetch: 
   return hashes;
 }
 
-/** The right edge of a tree: for each tile level, the hashes after the last full tile. */
+/** The right edge of a tree: for each tile level, from level 0 on, the hashes after the last full tile. */
 type Edge = readonly (readonly Buffer[])[];
 
 /**

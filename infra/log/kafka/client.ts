@@ -26,7 +26,10 @@ CompressionCodecs[CompressionTypes.GZIP] = () => ({
 const CONNECT_MS = 3_000;
 /** Longest time for one request, ms. */
 const REQUEST_MS = 10_000;
-/** Attempts of one request by kafkajs, times in ms. If all fail, the caller gets the error and decides whether to repeat. */
+/**
+ * Retries of one request by kafkajs, and the pauses before them, ms. If all fail, the caller gets the error and decides
+ * whether to repeat the request.
+ */
 const RETRY = { initialRetryTime: 100, maxRetryTime: 2_000, retries: 6 };
 /** Largest age of the metadata about the partitions' leaders, ms. */
 const MAX_METADATA_AGE_MS = 60_000;
@@ -54,7 +57,7 @@ export const createKafka = (address: KafkaAddress, logger: Logger) =>
     socketFactory: createSockets({ answerMs: REQUEST_MS }),
     retry: RETRY,
     logLevel: logLevel.WARN,
-    // Logged at level debug, since the caller gets the important ones as errors.
+    // Messages of kafkajs are logged at level debug, since the caller gets the important ones as errors.
     logCreator:
       () =>
       ({ namespace, log }) =>
@@ -134,6 +137,7 @@ export function createSockets(settings: SocketSettings): ISocketFactory {
   };
 }
 
+/** Changes one socket so that it works around the bugs of kafkajs that `createSockets` lists. */
 function fixSocket(socket: Socket, { answerMs, firstWordMs = FIRST_REQUEST_MS }: SocketSettings): void {
   const { emit, write } = socket;
   let isClosed = false;
@@ -210,7 +214,7 @@ function fixSocket(socket: Socket, { answerMs, firstWordMs = FIRST_REQUEST_MS }:
     }
     if (event === "end" || event === "error" || event === "timeout") {
       if (isClosed) return false;
-      // After this the socket emits nothing and is destroyed.
+      // This is the last event that the socket emits; then the socket is destroyed.
       const hadListeners = emitToListeners(event, ...args);
       closeSilently();
       return hadListeners;

@@ -6,7 +6,10 @@ import { identityTopic, topicOf } from "./topics.ts";
 
 /** Longest wait of one read, ms. */
 const READ_WAIT_MS = 100;
-/** Attempts of the first read of new topics. A busy broker may be elected leader of a topic before it knows the topic. */
+/**
+ * Most attempts of the first read of new topics. A busy broker may be elected leader of a topic before it knows the
+ * topic.
+ */
 const FIRST_READ_TRIES = 4;
 /**
  * Most reads of the identity record after it was written. A broker that has just become the leader may not return it
@@ -26,7 +29,7 @@ interface IdentityParts {
   kafka: Kafka;
   reader: KafkaReader;
   prefix: string;
-  /** Topics of the record, without the prefix. */
+  /** Topics of the log besides the identity topic, without the prefix. */
   topics: readonly string[];
   partitions: number;
 }

@@ -30,7 +30,10 @@ import { KafkaWriter } from "./writer.ts";
 
 /** Longest wait of one fetch, ms. It is short, since a connection serves its requests one after the other. */
 const FETCH_WAIT_MS = 100;
-/** Attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some requests by itself. */
+/**
+ * Most attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some requests by
+ * itself.
+ */
 const OPEN_TRIES = 5;
 /** Pause after a failed attempt, ms, times the number of attempts so far. */
 const OPEN_PAUSE_MS = 250;
@@ -46,7 +49,7 @@ export interface KafkaLogOptions extends LogTopics {
 }
 
 /**
- * Opens the log in a Kafka cluster: the topics of the record under a prefix, and a topic with the log's identity.
+ * Opens the log in a Kafka cluster: its topics, whose names have a prefix, and a topic with the log's identity.
  * Offsets are those of Kafka. Reads are by offset and join no group, since the positions to read from are stored in
  * the commits of the segments.
  * The methods of the log throw BadRecord, OffsetGone, OffsetPastEnd, LogBusy, LogDown and LogClosed.
@@ -139,7 +142,8 @@ class KafkaLog implements Log {
       if (records === null) await this.#refuseOutside(topic, partition, from);
       if (records && records.length > 0) return records;
       if (leftMs === 0) return [];
-      // `from` was outside a moment ago. The broker does not wait then, so this process does.
+      // A broker does not wait for records when `from` is outside the partition's offsets, as it was a moment ago. So
+      // this process waits.
       if (records === null) await systemClock.sleep(FETCH_WAIT_MS);
     }
   }

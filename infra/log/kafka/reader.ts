@@ -41,8 +41,9 @@ interface Requests extends Broker {
 }
 
 /**
- * Version of Fetch whose answers are read here: throttle time, error, session, topics (name, partitions: number,
- * error, three offsets, aborted transactions, preferred replica, record set).
+ * Version of Fetch whose answers are parsed here. The fields of an answer are, in order: throttle time, error, session,
+ * and topics. A topic has a name and partitions. A partition has a number, an error, three offsets, aborted
+ * transactions, a preferred replica and a record set.
  * https://kafka.apache.org/protocol#The_Messages_Fetch
  */
 const FETCH_VERSION = 11;
@@ -104,7 +105,10 @@ interface BufferedRecords {
   at: number;
   /** Value bytes of `records`. */
   bytes: number;
-  /** Fetch of the records after these; it resolves with null when it found nothing or failed. */
+  /**
+   * Running fetch of the records after `records`; it resolves with null when it found nothing or failed. Null when none
+   * was started.
+   */
   coming: Promise<readonly LogRecord[] | null> | null;
 }
 
@@ -198,7 +202,7 @@ export class KafkaReader {
         const found = responses.flatMap((one) => one.partitions).find((one) => one.partition === partition);
         const messages = found?.messages ?? [];
         if (Buffer.isBuffer(messages)) return decodeBatches(topic, partition, messages, from);
-        // A batch is always complete, so it may begin before the requested offset.
+        // A broker sends whole batches, so the first one may begin before the requested offset.
         return messages.map((message) => recordOf(topic, partition, message)).filter(({ offset }) => offset >= from);
       });
     } catch (error) {
@@ -257,6 +261,7 @@ export class KafkaReader {
   }
 }
 
+/** Converts a message that kafkajs decoded to a record of the log. */
 export function recordOf(topic: string, partition: number, message: KafkaMessage): LogRecord {
   const { offset, key, value, headers, timestamp } = message;
   return {

@@ -30,7 +30,7 @@ const RECORDS_AT = 61;
 
 const MAGIC = 2;
 const ZSTD = 4;
-/** Bits of the attributes. */
+/** Masks of the attributes of a batch: its codec, the kind of its times, and whether it is an ordinary batch. */
 const CODEC_BITS = 7;
 const APPEND_TIME_BIT = 8;
 const TRANSACTION_OR_CONTROL_BITS = 16 | 32;
@@ -48,8 +48,8 @@ export function whyUnsupported(bytes: Buffer): string | null {
 }
 
 /**
- * Decodes the records from an offset on. A broker may cut off the last batch, which is then left out, but never the
- * first.
+ * Decodes the records from the offset `from` on. A broker may cut off the last batch of its answer, but never the
+ * first; a batch that is cut off is left out.
  * @throws Error for a wrong checksum, and for lengths and counts that do not fit; Failure `unreadable` if the
  * first batch from the offset on decompresses to more than MAX_UNPACKED_BYTES
  */

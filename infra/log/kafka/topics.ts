@@ -39,6 +39,7 @@ export interface LogTopics {
   kept?: readonly string[];
 }
 
+/** Returns the name in the cluster of a topic of the log. */
 export const topicOf = (prefix: string, topic: string): string => `${prefix}.${topic}`;
 
 /** Returns the name of the topic whose only record holds the log's id and number of partitions. It never expires. */
@@ -48,8 +49,8 @@ const toConfigEntries = (more: Record<string, string>) =>
   Object.entries(more).map(([name, value]) => ({ name, value }));
 
 /**
- * Attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError instead of trying
- * again.
+ * Most attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError instead of
+ * trying again.
  */
 const LIST_TRIES = 8;
 const LIST_PAUSE_MS = 500;
@@ -95,8 +96,8 @@ export async function createTopics(
 }
 
 /**
- * Attempts to find the leaders of new topics. For some seconds a busy broker may not know topics that its controller
- * created, and the wait of kafkajs ends at the first such answer.
+ * Most attempts to find the leaders of new topics. For some seconds a busy broker may not know topics that its
+ * controller created, and the wait of kafkajs ends at the first such answer.
  */
 const LEADER_TRIES = 60;
 const LEADER_PAUSE_MS = 250;

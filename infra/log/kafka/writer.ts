@@ -40,7 +40,10 @@ export class KafkaWriter {
     private readonly prefix: string,
   ) {}
 
-  /** @throws LogBusy when nothing was stored; LogDown when any prefix of a partition's records may be stored */
+  /**
+   * Appends records; `bytes` is the sum of their value bytes.
+   * @throws LogBusy, and nothing was stored; LogDown, and any prefix of the records of each partition may be stored
+   */
   async append(records: readonly NewRecord[], bytes: number): Promise<AppendedRecord[]> {
     if (this.#waitingBytes + bytes > MAX_WAITING_BYTES)
       throw new LogBusy(`${this.#waitingBytes} bytes wait for the brokers`);
@@ -88,7 +91,7 @@ export class KafkaWriter {
     this.#queues.delete(name);
   }
 
-  /** @returns offset of the first record */
+  /** Sends records of one partition in one request. @returns the offset of the first of them */
   async #send(chunk: readonly WaitingRecord[]): Promise<number> {
     const { topic, partition } = chunk[0]!.record;
     const producer = this.#producer ?? this.#connect();

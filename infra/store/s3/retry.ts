@@ -33,16 +33,16 @@ const FINAL_ERRORS = [ObjectTooLarge, StoreUnfit, StoreDown, StoreFull, RangeErr
 
 /**
  * Reports whether the store refused a request because our clock differs from its clock, and the SDK took the store's
- * time from the answer. The SDK signs the next attempt with that time. Its own retries would repeat the request, but
- * they are off.
+ * time from the answer. Then the request is repeated at once, and the SDK signs it with that time. (The SDK's own
+ * retries, which would do so, are off.)
  */
 const isOtherClock = (error: unknown): boolean =>
   error instanceof S3ServiceException &&
   (error.$metadata as { clockSkewCorrected?: boolean }).clockSkewCorrected === true;
 
 /**
- * Reports whether the store may have done the write in spite of this status. It refuses a 409, 425 or 429 before the
- * write.
+ * Reports whether the store may have done the write although it answered with this status, or with nothing. A store
+ * that answers 409, 425 or 429 has refused the request before the write.
  */
 const mayHaveWritten = (status: number | undefined): boolean => status === undefined || status === 408 || status >= 500;
 
