@@ -157,8 +157,8 @@ async function removeFiles(segments: readonly Loadable[]): Promise<void> {
 }
 
 /**
- * A UTC day whose rows were moved from the lake to the archive. The staged segments have records of this day, and
- * only the ids of the moved rows show which of these are second copies. `known`: are these ids in the lake?
+ * A UTC day of which rows were moved from the lake to the archive, and of which the staged segments have records. Only
+ * the ids of the moved rows show which of these records are second copies. `known`: does the lake have those ids?
  */
 interface NearDay {
   topic: string;

@@ -129,8 +129,8 @@ function isTime(text: string, timeMs: number): boolean {
 }
 
 /**
- * Returns why readers other than JSON.parse may refuse this JSON or read it differently (half a surrogate pair, a number
- * that no double holds, deep nesting, a name twice in one object); null if none does.
+ * Returns why readers other than JSON.parse may refuse this JSON or read it differently (half a surrogate pair, a
+ * number that no double holds, deep nesting, a name twice in one object); null if none does.
  */
 function whyUnsafe(text: string, { depth, odd, repeated }: ScanResult): string | null {
   if (depth > MAX_DEPTH) return `nested deeper than ${MAX_DEPTH}`;

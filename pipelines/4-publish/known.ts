@@ -57,7 +57,9 @@ function subjectOf(draft: Draft): string | null {
   }
 }
 
-/** Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes. */
+/**
+ * Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes.
+ */
 export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
 
 function isPublished(fold: PublishedFold, draft: Draft): boolean {

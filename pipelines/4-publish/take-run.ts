@@ -151,7 +151,9 @@ export class RunTaker {
     }
   }
 
-  /** Reads run n; null when there is none yet. Returns the error of an unreadable run after {@link MAX_READS} attempts. */
+  /**
+   * Reads run n; null when there is none yet. Returns the error of an unreadable run after {@link MAX_READS} attempts.
+   */
   async #readRun(n: number): Promise<Awaited<ReturnType<typeof readRun>> | BadPrivateObject> {
     for (let attempt = 1; ; attempt++) {
       try {

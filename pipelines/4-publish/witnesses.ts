@@ -26,14 +26,18 @@ export interface WitnessesOptions {
   quorum: number;
   /** Longest wait for all witnesses together, ms. */
   patienceMs: number;
-  /** With fewer cosignatures than the quorum: publish the checkpoint anyway, or hold it until enough witnesses cosigned. */
+  /**
+   * With fewer cosignatures than the quorum: publish the checkpoint anyway, or hold it until enough witnesses cosigned.
+   */
   belowQuorum: "publish" | "hold";
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
 }
 
-/** Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again. */
+/**
+ * Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again.
+ */
 class BelowQuorum extends Failure {
   constructor(size: number, cosignatures: number, quorum: number) {
     super(
@@ -198,7 +202,9 @@ export class Witnesses {
     throw new NotCosigned("garbage", `another size in each of ${MAX_REQUESTS} answers`);
   }
 
-  /** Finds and verifies the witness's cosignature line in its answer; ignores lines of other keys. @throws NotCosigned */
+  /**
+   * Finds and verifies the witness's cosignature line in its answer; ignores lines of other keys. @throws NotCosigned
+   */
   #readCosignature({ key }: WitnessState, note: Uint8Array, answer: Uint8Array): string {
     try {
       const parsedNote = parseNote(Buffer.concat([note, answer]));

@@ -51,8 +51,8 @@ export const positionsOfBucket = (ends: Positions, bucket: number, partitions: n
 
 /**
  * For each topic and partition: the highest next offset in the published closes, up to which evidence files have read
- * it. One number holds for all closed days, since the files of such days that an owner made up to the same positions are
- * published together or not at all (roles/protocol/evidence.ts).
+ * it. One number holds for all closed days, since the files of such days that an owner made up to the same positions
+ * are published together or not at all (roles/protocol/evidence.ts).
  */
 function closedPositions(fold: EvidenceFold, partitions: number): Positions {
   const positionsRead: Positions = {};

@@ -60,12 +60,12 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the payment of the newest leg (payment to a seller) by EIP-3009's cancelAuthorization, and writes the
-   * step that follows from what the chain shows. Another seller may be paid only once the token's contract refuses
-   * the authorization that this seller has. A cancellation is not announced in the log before it is sent: it moves no
+   * Cancels the payment of the newest leg (payment to a seller) by EIP-3009's cancelAuthorization, and writes the step
+   * that follows from what the chain shows. Another seller may be paid only once the token's contract refuses the
+   * authorization that this seller has. A cancellation is not announced in the log before it is sent: it moves no
    * money, and the contract refuses a second one.
-   * @returns true when the seller can finally no longer take the money; false too when the wallet that paid cannot be
-   * used, or its outside signer does not sign
+   * @returns true when the cancellation is final; false otherwise, also when the wallet that paid cannot be used, or
+   * its outside signer does not sign
    */
   async cancelPayment(order: Order): Promise<boolean> {
     const { orders, logger } = this.deps;
@@ -126,8 +126,8 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the last payment of an order whose answer did not pass, since nothing is bought from that seller's
-   * address until the seller can no longer take the money. The buyer does not wait for this. If this process stops,
+   * Cancels the last payment of an order whose answer did not pass, since nothing is bought from that seller until it
+   * can no longer take the money. The buyer does not wait for this. If this process stops,
    * another one does it by {@link cancelAbandoned}.
    * @param mayCancel called once, before the cancellation is sent; returns whether it may be sent (default: {@link
    * mayCancel} for the order's payer)

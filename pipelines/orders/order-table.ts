@@ -29,6 +29,7 @@ export interface Loss {
   leg: number;
   /** UTC day of the order. */
   day: string;
+  /** Address of the seller. */
   payTo: string;
   /** Domain of the endpoint; all names under one hosting platform count as one domain. */
   platform: string;
@@ -38,10 +39,11 @@ export interface Loss {
   payer: string;
   /**
    * Who caused the loss. `seller`: the seller's answer did not pass. `buyer`: the buyer's payment could not be
-   * collected. `ours`: our process stopped midway, or could not send the charge. Only the first counts against the seller; otherwise a buyer that
-   * empties its wallet could block the seller for all other buyers.
+   * collected. `ours`: our process stopped midway, or could not send the charge. Only a loss with fault `seller` counts
+   * against the seller; otherwise a buyer that empties its wallet could block the seller for all other buyers.
    */
   fault: "seller" | "buyer" | "ours";
+  /** Price of the call, millionths of a dollar. */
   micro: bigint;
 }
 
@@ -62,6 +64,10 @@ export interface Repayment {
   to: string;
 }
 
+/**
+ * One entry of the saved table: an order, and whether it is open; or, after all orders, the id of a closed order. The
+ * ids are in the sequence in which the orders were closed.
+ */
 type SavedEntry = { order: Order; open: boolean } | { closed: string };
 
 /**
@@ -189,8 +195,8 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Has this seller our money for an answer that did not pass, or may the seller still take it? Its endpoint counts,
-   * and its address if the endpoint has no letter ({@link debtNamesOf}).
+   * Has this seller our money for an answer that did not pass, or may the seller still take it? Debts of its endpoint
+   * count, and debts of its address if the endpoint has no letter ({@link debtNamesOf}).
    */
   isOwedBy(seller: SellerIdentity): boolean {
     return debtNamesOf(seller).some((where) => this.sum(SUM.owes(where)) > 0n);

@@ -55,7 +55,7 @@ export const SUM = {
   bytes: (day: string, who: string) => `bytes ${day} ${who}`,
 } as const;
 
-/** Stand for `where` in the sums over all sellers whose endpoint had no letter (grade), or had one, when they were paid. */
+/** The values of `where` for the sums over all sellers whose endpoint, when paid, had no letter (grade), or had one. */
 export const UNLETTERED = "unlettered";
 export const LETTERED = "lettered";
 
@@ -90,9 +90,10 @@ export const sellerNamesOf = (seller: SellerIdentity): string[] => [
 ];
 
 /**
- * Returns the names by whose debts nothing is bought from a seller: its endpoint, and its address if the endpoint has no
- * letter. The seller's 402 names the address, so a thief takes a fresh one for each call, or that of an honest seller,
- * which must not be shut out by it. Nor must the sellers of a market be, whose endpoints share a domain.
+ * Returns the names under which a seller's debts are looked up; with a debt under one of them nothing is bought from
+ * the seller. They are its endpoint, and its address if the endpoint has no letter. A seller chooses the address in its
+ * 402: a thief may name a fresh one for each call, or that of an honest seller with a letter, which this must not shut
+ * out. The domain is no such name, since all sellers of a market share one.
  */
 export const debtNamesOf = ({ payTo, cap, lettered }: Omit<SellerIdentity, "url">): string[] => [
   `cap ${cap}`,

@@ -37,7 +37,9 @@ export class HeadlineCard implements PublishedCard {
     readonly why: string,
     /** null if the card has no such member. */
     readonly sample_count: number | null,
-    /** Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves). */
+    /**
+     * Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves).
+     */
     readonly measured: boolean,
     text: string,
   ) {
@@ -64,7 +66,8 @@ export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
 
 /** What publisher and auditor keep of an endpoint's leaves. */
 export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
-  // Written as one literal, since V8 stores members that a spread adds outside of the object, which makes each copy slower.
+  // Written as one literal, since V8 stores members that a spread adds outside of the object, which makes each copy
+  // slower.
   createEndpoint: (cap) => ({
     cap,
     listing: null,
@@ -109,7 +112,9 @@ const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);
 export const wasCorrectedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
   cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING_KINDS.has(one.kind));
 
-/** Newest UTC day whose one publication a group of cards has used up (verification-method.md section 6); "" for none. */
+/**
+ * Newest UTC day whose one publication a group of cards has used up (verification-method.md section 6); "" for none.
+ */
 export function lastCountedDayOf(cap: PublishedCap): string {
   const firstCard = cap.cards[0];
   if (!firstCard) return "";

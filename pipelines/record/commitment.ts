@@ -37,7 +37,7 @@ export const publishableAt = (moment: string): Date => new Date(Date.parse(momen
 /**
  * Makes the record of a commitment, for the log topic `observations.paid`. The record's id follows from the hash, so
  * that a repeated append adds no second record.
- * @param sha256 from {@link commitmentHash}; the caller must not keep salt and bytes
+ * @param sha256 from {@link commitmentHash}
  * @param observedAt when the call ended
  */
 export function createCommitmentRecord(

@@ -55,7 +55,10 @@ export function normaliseUrl(text: string): string {
   return normalised;
 }
 
-/** Returns the tool that a url names in its fragment, or null. The record may not have it. @throws TypeError for no url */
+/**
+ * Returns the name of the MCP tool that a url's fragment holds, or null. The record need not have such a tool.
+ * @throws TypeError for a text that is no url
+ */
 export function toolInUrl(url: string): string | null {
   const { hash } = new URL(url);
   try {

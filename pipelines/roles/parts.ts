@@ -62,7 +62,9 @@ function readPagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET_NAME) ? loadSecret(dir, PAGES_SECRET_NAME) : null;
 }
 
-/** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
+/**
+ * Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed.
+ */
 async function openAll<T>(open: (keep: KeepOpened, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const openedParts: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {

@@ -20,8 +20,8 @@ import { verifyConsistency } from "../../infra/tree/proof.ts";
 import type { CosignedCheckpoint, WitnessState } from "./state.ts";
 
 /**
- * Answer to a request, with the status codes of c2sp.org/tlog-witness, and 413 and 503 for a request that is too long or
- * cannot be stored.
+ * Answer to a request, with the status codes of c2sp.org/tlog-witness, and 413 and 503 for a request that is too long
+ * or cannot be stored.
  */
 export interface WitnessAnswer {
   status: 200 | 400 | 403 | 404 | 409 | 413 | 422 | 503;

@@ -121,7 +121,9 @@ const REWRITE_MS = 600_000;
 class WaitingDrafts {
   readonly #writtenAtMs = new Map<string, number>();
 
-  /** Returns whether an equal draft was written less than {@link REWRITE_MS} ago, and is neither published nor refused. */
+  /**
+   * Returns whether an equal draft was written less than {@link REWRITE_MS} ago, and is neither published nor refused.
+   */
   isWaiting(draft: unknown, now: Date): boolean {
     const writtenAtMs = this.#writtenAtMs.get(JSON.stringify(draft));
     return writtenAtMs !== undefined && Math.abs(now.getTime() - writtenAtMs) < REWRITE_MS;
