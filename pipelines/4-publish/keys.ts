@@ -59,7 +59,7 @@ export function cardSignerAt(
 }
 
 /**
- * Checks that no published key is missing from our keyring and that no published retirement is postponed by it.
+ * Checks that our keyring has every published key, and that none of these retires later than was published.
  * @throws Failure for a keyring that is older than the document, as in a process that was paused during a rotation
  */
 function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {

@@ -46,7 +46,10 @@ export interface TakeContext {
 /** Lines that are evaluated and signed (in a few milliseconds) before other work of the process gets its turn. */
 const LINES_PER_TURN = 32;
 
-/** These corrections as if published after every leaf of the log, so that they apply to all letters in it. */
+/**
+ * Converts unpublished corrections to the form of published ones. They get a position after every leaf of the log, so
+ * that they apply to all letters in it.
+ */
 const toPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
@@ -147,9 +150,9 @@ const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Recor
 
 /**
  * Returns whether a run had read less than the runs whose cards are published for an endpoint: one of its offsets is
- * behind the published one, or it had not read a published correction. Then a paused grader may have written it, and
- * its old card must not replace a new one. The caller compares the times too, since readers tell groups of cards
- * apart by their time. An auditor holds published cards to the same rule.
+ * behind the published one, or it had not read a published correction. Such a run may come from a grader that was
+ * paused, and its old card must not replace a new one. The caller compares the times too, since readers tell groups of
+ * cards apart by their time. An auditor checks published cards by this rule too.
  */
 export const isBehind = (
   positions: Readonly<Record<string, number>>,

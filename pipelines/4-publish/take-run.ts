@@ -211,7 +211,8 @@ const refusedResult = (n: number, reason: string | null): RunResult => ({
 });
 
 /**
- * Some lines of a run with their `corrections`. The last slice also has the corrections of endpoints without a line.
+ * Some neighbouring lines of a run, with the run's corrections of their endpoints. `standaloneCorrections`: those of
+ * endpoints without a line in the run, which are published with the last slice (`isLast`).
  */
 interface Slice {
   lines: readonly RunLine[];

@@ -13,8 +13,9 @@ import { parseVerifierKey } from "../published/trust.ts";
 
 /** Address and key of a witness (a service that cosigns checkpoints) that others run (c2sp.org/tlog-witness). */
 export interface WitnessAddress {
-  /** Names it in metrics and on the status page. */
+  /** Name of the witness in metrics and on the status page. */
   name: string;
+  /** Public key under which the witness's cosignatures are verified. */
   key: NoteKey;
   /** Submission prefix, to which `/add-checkpoint` is appended. */
   url: string;
@@ -36,7 +37,8 @@ export interface WitnessesOptions {
 }
 
 /**
- * Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again.
+ * The error when too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the
+ * witnesses again.
  */
 class BelowQuorum extends Failure {
   constructor(size: number, cosignatures: number, quorum: number) {
@@ -59,7 +61,7 @@ const COSIGNED_GAUGE = "touchstone_witness_cosigned_seconds";
  */
 type SubmissionResult = "cosigned" | "late" | "down" | "refused" | "ahead" | "garbage" | "failed";
 
-/** A submission to a witness ended without a cosignature. */
+/** The error of a submission to a witness that ended without a cosignature. */
 class NotCosigned extends Error {
   constructor(
     readonly result: Exclude<SubmissionResult, "cosigned">,

@@ -76,9 +76,9 @@ export interface CloseParts {
 export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTime() - CLOSING_DELAY_MS));
 
 /**
- * Finds the days to close now. Closed days with new records, or without their tables, are all returned, however many
- * they are: each closing states positions of the log below which all records were read, so one that left such a day out
- * would state too much.
+ * Finds the days to close now. Closed days with new records, or without their tables ({@link daysWithoutTables}), are
+ * all returned, however many they are: a close states the log positions below which all records were read, which would
+ * be false if it left such a day out.
  * @returns `days`: days to close again, then new days (at most MAX_DAYS_AT_ONCE); `more`: further new days are left for
  * a later call; `ends`: log positions up to which the lake is loaded; `until`: the first UTC day that may not be closed
  * yet

@@ -108,7 +108,10 @@ export async function readDaySpans(
   return spans;
 }
 
-/** Compresses and hashes lines as they arrive. No uncompressed text is written to disk. */
+/**
+ * Compresses and hashes lines as they arrive. No uncompressed text is written to disk. `isTool`: the lines are probes
+ * of MCP tools, which have further members.
+ */
 class LineFiles {
   readonly rows = new Map<number, number>();
   readonly files: MadeFile[] = [];

@@ -104,6 +104,7 @@ type NoticeMembers = Pick<
 
 /** The queue of one watcher, with the state of sending its notices. */
 interface SendingQueue extends NoticeQueue {
+  /** Is an attempt to send its first notice running? */
   isBusy: boolean;
   /** Nothing is sent before this time, unix ms, because of an error on our side. */
   pausedUntil: number;

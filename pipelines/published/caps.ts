@@ -23,7 +23,9 @@ export interface PublishedCard {
 
 const texts = new TextPacker();
 
-/** The headline card. The index shows its text, so the text is kept, packed; that of other cards is not kept. */
+/**
+ * The headline card. Its text is kept in packed form, since the index shows it; the text of other cards is not kept.
+ */
 export class HeadlineCard implements PublishedCard {
   readonly headline = true;
   private readonly packed: string;
@@ -37,9 +39,7 @@ export class HeadlineCard implements PublishedCard {
     readonly why: string,
     /** null if the card has no such member. */
     readonly sample_count: number | null,
-    /**
-     * Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves).
-     */
+    /** Has the card `components`? A card without them rests on no measurement (publication.md, Leaves). */
     readonly measured: boolean,
     text: string,
   ) {

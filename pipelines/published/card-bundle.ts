@@ -46,7 +46,9 @@ export async function readLeafText({ reader }: Snapshot, index: number): Promise
 }
 
 /**
- * Makes the bundle of a grade leaf. @param leaf RFC 8785 text of the leaf at `index`. @throws MissingObject, Tampered
+ * Makes the bundle of a grade leaf.
+ * @param leaf RFC 8785 text of the leaf at `index`
+ * @throws MissingObject, Tampered
  */
 export async function makeCardBundle(
   { head, reader }: Snapshot,

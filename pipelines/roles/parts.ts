@@ -188,8 +188,8 @@ export function openObserverParts(config: Config, clock: Clock): Promise<Parts> 
 }
 
 /**
- * Opens the parts of a command that writes no public object. With a shared log these are an observer's, so it needs no
- * private key; on a single machine they are all.
+ * Opens the parts of a command that writes no public object: on a single machine those of all roles; if several
+ * machines share the log (setting `log`), those of an observer, so that the command needs no private key.
  * @throws Failure `keys` and errors of the adapters
  */
 export const openCommandParts = (config: Config, clock: Clock): Promise<Parts> =>
