@@ -220,8 +220,8 @@ export const paidProgress = (weight: number, settled: number): number =>
 const UNPAID_FLAG: Flag = "refuses_payment";
 
 /**
- * Progress of a published card, read from the card: W is in the `method` of its correctness, and the flag
- * `refuses_payment` marks that no payment settled.
+ * Returns the {@link paidProgress} of a published card from the card alone: the weight W is in the `method` of its
+ * correctness, and the flag `refuses_payment` marks that no payment settled.
  */
 export function publishedProgress({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
   const weight = components ? parseWeight(components.correctness) : 0;

@@ -78,9 +78,13 @@ const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_
 /** The values of one counted row for each part of the grade; null where the row is no sample of a part. */
 export interface SampleReading {
   row: Sample;
+  /** Number of the row's block (six hours UTC since 1970). */
   block: number;
+  /** Is it a paid call of ours? */
   paid: boolean;
+  /** Did a probe of ours get a bot check, a 403 or a 429? */
   wall: boolean;
+  /** Was there a good answer in time, that is a readable 402 or a 2xx? */
   answered: boolean;
   honest: boolean | null;
   delivered: boolean;

@@ -71,7 +71,7 @@ export class Committer {
 
   constructor(private readonly options: CommitterOptions) {}
 
-  /** The state computed from all published leaves. Calls change this object, so use it only between them. */
+  /** The state computed from all published leaves. Other methods change this object, so use it only between calls. */
   get fold(): PublishedFold {
     return this.#fold;
   }

@@ -77,7 +77,7 @@ export interface SealedGroups {
   refused: BadLeaf[];
 }
 
-/** Groups that are turned into leaves (in a few milliseconds) before other work of the process gets its turn. */
+/** Number of groups that are turned into leaves before other work of the process gets its turn: a few milliseconds. */
 const GROUPS_PER_TURN = 32;
 
 /**

@@ -245,7 +245,7 @@ export class Publisher implements PublishedRecord {
     );
   }
 
-  /** @see cardSignerAt */
+  /** Finds the newest of our cards keys that the newest published keys document declares valid at a time; else null. */
   async #cardSignerAt(fold: PublishedFold, at: string): Promise<Signer | null> {
     const { publicStore, signers } = this.#options;
     return cardSignerAt(await readNewestKeys(publicStore, fold), signers, at);

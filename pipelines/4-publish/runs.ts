@@ -58,7 +58,7 @@ export function checkLine(value: unknown): RunLine {
 /** A run is private and neither hashed nor signed, so the zstd frame carries a checksum. */
 const ZSTD_OPTIONS = { compressionLevel: 3, checksumFlag: true } as const;
 
-/** Lines that are checked (in a few milliseconds) before other work of the process gets its turn. */
+/** Number of lines that are checked before other work of the process gets its turn: a few milliseconds. */
 const LINES_PER_TURN = 64;
 
 /**
@@ -89,7 +89,7 @@ export const packLines = async (lines: readonly RunLine[]): Promise<PackedLines>
   packed: compress(await textOf(lines), ZSTD_OPTIONS),
 });
 
-/** After this many numbers in a row that other writers took first, a writer gives up. */
+/** Number of run numbers in a row that other writers may take first before a writer gives up. */
 const MAX_RACES = 64;
 
 /**

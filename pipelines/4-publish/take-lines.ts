@@ -43,7 +43,7 @@ export interface TakeContext {
   onSigned: () => void;
 }
 
-/** Lines that are evaluated and signed (in a few milliseconds) before other work of the process gets its turn. */
+/** Number of lines that are evaluated and signed before other work gets its turn: a few milliseconds of work. */
 const LINES_PER_TURN = 32;
 
 /**
@@ -162,8 +162,8 @@ export const isBehind = (
   published.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 
 /**
- * A card to be published, before it is signed, with the letter after the hold (the worst letter of the last 14 days
- * counts) and after the limit that the headline's letter sets.
+ * A card to be published, before it is signed. Its letter is the one after the hold (the worst letter of the last 14
+ * days counts); a card other than the headline has no better letter than the headline. `why`: the card's sentence.
  */
 export interface NextCard {
   runCard: RunCard;

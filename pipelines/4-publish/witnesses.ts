@@ -88,7 +88,7 @@ const MAX_ANSWER_BYTES = 16 * 1024;
  * answers, and one more if the witness cosigned a larger tree meanwhile.
  */
 const MAX_REQUESTS = 3;
-/** From this many failed submissions in a row on, a witness is not asked again before a pause. */
+/** Number of failed submissions in a row from which on a witness is asked again only after a pause. */
 const MAX_FAILURES_WITHOUT_PAUSE = 3;
 const FIRST_PAUSE_MS = 10_000;
 const MAX_PAUSE_MS = 10 * 60_000;

@@ -45,7 +45,7 @@ export function addReport(report: EvidenceReport, { days, files, rows }: Evidenc
   report.rows += rows;
 }
 
-/** A day is closed this long after its end, ms, so that the records observed on it have been ingested. */
+/** Time from the end of a day until it is closed, ms. By then the records observed on that day have been ingested. */
 const CLOSING_DELAY_MS = 6 * 3_600_000;
 /** Most new days in one publication. After a long pause, later publications close the other days. */
 export const MAX_DAYS_AT_ONCE = 7;

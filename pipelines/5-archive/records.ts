@@ -11,7 +11,7 @@ import type { Fact } from "./lines.ts";
 /** Topics of the event log whose records become evidence. */
 const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
 
-/** Records after which the loop yields to other work of the process; they take a few milliseconds. */
+/** Number of records after which the loop yields to other work of the process; they take a few milliseconds. */
 const FACTS_PER_TURN = 32;
 
 /** A row of evidence/records (of_day). */

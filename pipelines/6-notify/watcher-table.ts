@@ -92,7 +92,8 @@ const STOP_REASONS = {
 };
 
 /**
- * When the table is full, a watcher whose receiver accepted no notice for this long, ms, is ended before all others.
+ * Time without an accepted notice, ms, after which a watcher counts as unused. When the table is full, unused watchers
+ * are ended before all others.
  */
 const UNUSED_MS = 90 * DAY_MS;
 

@@ -1,6 +1,6 @@
 import { Failure } from "../../infra/errors.ts";
 
-/** The error of a command or request that names an endpoint, record or correction that is not in the public record. */
+/** The error of a command or request that names an endpoint, a record or a correction which the log does not have. */
 export class NotInRecord extends Failure {
   constructor(message: string, options?: ErrorOptions) {
     super("unknown", message, options);

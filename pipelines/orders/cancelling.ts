@@ -26,8 +26,8 @@ export interface CancellingDeps {
 /** Pauses (real ms) between reads of the chain until a cancellation that was sent is found. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
 /**
- * A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its
- * gas.
+ * Least remaining validity of a payment that is cancelled, chain seconds. Cancelling a payment that expires sooner
+ * would not be worth the gas.
  */
 const MIN_VALIDITY_TO_CANCEL_S = 10;
 /**

@@ -247,15 +247,14 @@ export class Caps {
     return sumOf(SUM.lostInAll(this.day())) >= caps.lossPerDay ? DAY_LOSS_REACHED : null;
   }
 
-  /** Returns why a buyer without credit may not buy from sellers today, by whichever scheme, in words, or null. */
+  /** Returns why a buyer without credit may not buy from sellers today with any payment scheme, in words, or null. */
   #sellersLossRefusal(): string | null {
     const limit = LETTERED_LOSS_FACTOR * this.caps.lossPerDay;
     return this.table.sum(SUM.lost(this.day(), LETTERED)) >= limit ? SELLERS_LOSS_REACHED : null;
   }
 
   /**
-   * Returns why this buyer may not order any more today, by whichever payment scheme, in words; null if the buyer
-   * may.
+   * Returns why this buyer may not order any more today with any payment scheme, in words; null if the buyer may.
    * @param addedMicro what would be lost if the seller's answer to this order failed too; 0 if the sums include that
    */
   #dayLimitRefusal(buyer: BuyerSide, addedMicro: bigint): string | null {

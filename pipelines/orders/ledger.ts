@@ -40,11 +40,9 @@ export interface Movement {
   sinceBlock: number;
   /** When the newest step of the order was appended to the log, unix seconds: the money moved before that. */
   recordedAt: number;
-  /**
-   * The two accounts of the movement's entries: that of our wallet (`cash`: `till` receives from buyers, `float` pays
-   * sellers), and the one of the opposite entry (`against`).
-   */
+  /** The account of our wallet whose money moved: `till` receives from buyers, `float` pays sellers. */
   cash: "till" | "float";
+  /** The account of the opposite entry, such as `sales`. */
   against: string;
 }
 

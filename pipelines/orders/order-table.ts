@@ -58,9 +58,11 @@ export interface Money {
 /** A transfer by which a seller paid back a loss. One transaction may have several. */
 export interface Repayment {
   tx: string;
+  /** Dollars as text. */
   amount: string;
-  /** Address of the seller, and our wallet that had paid it. */
+  /** Address of the seller. */
   from: string;
+  /** Our wallet that had paid the seller. */
   to: string;
 }
 

@@ -155,8 +155,8 @@ export interface Order {
   /** Hashes of the transactions that were sent to charge the buyer. */
   sent: string[];
   /**
-   * The payer's balance, in dollars, when its last charge was refused; null if that was not refused, or the balance
-   * could not be read.
+   * The payer's balance, in dollars as text, when its last charge was refused; null if the last charge was not refused,
+   * or the balance could not be read.
    */
   refusedAt: string | null;
   /**

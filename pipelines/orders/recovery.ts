@@ -61,11 +61,9 @@ interface OrderKind {
    * up to {@link MAX_PAUSE_MS}.
    */
   everyMs: number;
-  /**
-   * Most orders that are checked at the same time, and most in one turn. If more are due, those that have been due
-   * longest come first.
-   */
+  /** Most orders that are checked at the same time. */
   atOnce: number;
+  /** Most orders that are checked in one turn. If more are due, those that have been due longest come first. */
   perTurn: number;
 }
 
@@ -94,7 +92,7 @@ interface NextLook {
 
 /**
  * Was the last charge refused although the payer held enough? Then the refusal may be the facilitator's own trouble,
- * such as a nonce of its wallet that was used twice, and it says nothing about the next attempt.
+ * such as a nonce of its wallet that was used twice, and the next attempt may succeed.
  */
 const wasRefusedThoughCovered = ({ state, refusedAt, quote }: Order): boolean =>
   state === "settle_unknown" && refusedAt !== null && parseMoney(refusedAt) >= parseMoney(quote.total);
@@ -115,10 +113,9 @@ const LOSSES_PER_ROUND = 20;
  */
 export class Recovery {
   readonly #nextLooks = new Map<string, NextLook>();
-  /**
-   * Kinds of orders that a turn is checking at the moment, and the look in progress at each order, by the order's id.
-   */
+  /** Kinds of orders that a turn is checking at the moment. */
   readonly #kindsUnderWay = new Set<OrderKind>();
+  /** For each order that is being checked, by its id, the promise that resolves when the check has ended. */
   readonly #looking = new Map<string, Promise<void>>();
   /**
    * For each loss, by order id and leg number, the block at which the next search for a repayment begins. The loss

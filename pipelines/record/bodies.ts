@@ -486,7 +486,7 @@ const AskLooked = z.looseObject({
 
 /**
  * How many clients called `check` for each known endpoint since this serving process last wrote such a record. It
- * lists the endpoints with the most clients, and no clients.
+ * lists the endpoints with the most clients, and names no client.
  */
 const Demand = z.looseObject({
   /** UTC day of the calls. It exists: `z.regexes.date` refuses 31 February. */

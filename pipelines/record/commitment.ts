@@ -4,9 +4,9 @@ import { type Envelope, envelopeOf } from "./envelope.ts";
 import { rfc3339 } from "./time.ts";
 
 /**
- * Salted commitments (orders.md, Publish). If a buyer does not publish a call that it bought through us, the public
- * log gets only a hash over a salt and the call's bytes, and only the buyer gets the salt. Without the salt the hash
- * reveals nothing, even to somebody who guesses the bytes. With the salt the buyer can prove to anyone that these
+ * Salted commitments (orders.md, Publish). If a buyer does not publish a call that it bought through us, the public log
+ * gets only a hash over a salt and the call's bytes. We give the salt to nobody but the buyer. Without the salt the
+ * hash reveals nothing, even to somebody who guesses the bytes. With the salt the buyer can prove to anyone that these
  * bytes were sent or received in that hour.
  */
 

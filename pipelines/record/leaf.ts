@@ -235,8 +235,8 @@ export const EvidenceLeaf = z.looseObject({
   /** {topic: next offset} in the bucket's partition: all records below these offsets were read for the file. */
   positions: z.record(z.string(), z.int()),
   /**
-   * For `kin`: the file has the tables that the day's cards name, of cards whose leaves are below this position of
-   * the tree.
+   * For `kin`: the file has the tables that are named by those of the day's cards whose leaves are below this position
+   * of the tree. null for the other files.
    */
   below: z.int().min(0).nullable(),
   key: z.string().nullable(),
