@@ -119,9 +119,9 @@ class Ingester {
   }
 
   /**
-   * Goes on with no partition, for a process that does not know which ones are its own. A running pass discards its
-   * open batches, and later passes do nothing. The rows stay in the lake until `hold` names the partitions, since most
-   * of them may come back.
+   * Stops the work on all partitions while this process does not know which ones are its own. A running pass discards
+   * its open batches, and later passes do nothing. The rows stay in the lake until `hold` names the partitions, since
+   * most of them may come back.
    */
   suspend(): void {
     if (this.#heldPartitions.size > 0) this.revocations++;

@@ -34,8 +34,8 @@ export const INGEST_TABLES: readonly string[] = [
 ].map(sql);
 
 /**
- * SQL files that run in this order after segments were read into the temporary table `stage`. A step runs if one of
- * these segments is of one of its topics.
+ * SQL files that run in this order after segments were read into the temporary table `stage`. A step runs only if a
+ * segment of one of its topics is among them.
  */
 const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },

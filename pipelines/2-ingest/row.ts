@@ -79,8 +79,8 @@ function parseIfValid(text: string): Envelope | null {
 }
 
 /**
- * Makes the row of a valid envelope. A record whose envelope has another id, key or topic than the log is rejected,
- * since readers find a record by those of the log.
+ * Makes the row of a valid envelope. A record is rejected if its envelope has another id, key or topic than those under
+ * which it is in the log, since readers find a record by the latter.
  */
 function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): RowResult {
   const { event_id, type, key, cap, observed_at, producer, v } = envelope;

@@ -69,9 +69,9 @@ const isWorse = (before: Band, after: Band): boolean => {
 };
 
 /**
- * Hashes the members of a card that make it worth publishing: a newer card is published early only if its hash differs
- * from that of the published card. The hash of every published card is kept in memory; the members as text would take
- * eight times as much.
+ * Hashes the members of a card that make it worth publishing: without a correction, a newer card whose hash equals that
+ * of the published card is published only once a week. The hash of every published card is kept in memory; the members
+ * as text would take eight times as much.
  */
 export const comparedHash = ({ card, raw_band, headline, caps }: CardFacts): string => {
   const compared = [

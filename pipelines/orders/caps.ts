@@ -63,7 +63,8 @@ export interface OrderCaps {
 const WASTED_PER_PAYER_DAY = 60n;
 /**
  * Most that may be lost in a UTC day through all sellers with a letter before only orders on credit are bought, as a
- * multiple of `lossPerDay`: one input can make many honest sellers answer with an error that they were paid for.
+ * multiple of `lossPerDay`. It is above 1, since one buyer's input can make many honest sellers answer with an error
+ * for which they were paid.
  */
 const LETTERED_LOSS_FACTOR = 4n;
 /** Most bytes that we store for one payer's uncharged orders of a UTC day. */

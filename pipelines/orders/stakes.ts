@@ -3,10 +3,10 @@ import { platformOf } from "../record/url.ts";
 import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
- * What one order (a call that a buyer buys through us) adds to one of the sums that the caps (caps.ts) limit: the
- * sum's name, and an amount in millionths of a dollar, or a count. An order in progress adds the money at risk to the
- * sums of its buyer and its seller. An order that ended with a loss, or whose buyer is being refunded, adds the loss
- * only to the sums of the buyer or seller that caused it.
+ * What one order (a call that a buyer buys through us) adds to one of the sums that the caps (caps.ts) limit: the sum's
+ * name, and an amount in millionths of a dollar, or a count. An order in progress adds the money at risk to the sums of
+ * its buyer and its seller. An order that ended with a loss, or whose buyer is being refunded, adds the loss to the
+ * sums of the buyer or seller that caused it. A loss that a seller caused is also in the sums `failed` of the buyer.
  */
 export type Stake = readonly [sum: string, amount: bigint];
 
@@ -140,8 +140,8 @@ function stakesUnderWay(order: Order): Stake[] {
 }
 
 /**
- * Returns the loss of a leg (payment to a seller) for which no buyer pays, as additions to the sums of the buyer or
- * seller that caused it.
+ * Returns the loss of a leg (payment to a seller) for which no buyer pays, as additions to the sums in which it counts.
+ * They depend on who caused the loss.
  */
 function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);

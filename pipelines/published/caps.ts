@@ -17,7 +17,7 @@ export interface PublishedCard {
   band: Band;
   raw_band: Band;
   headline: boolean;
-  /** Hash of what makes a card worth publishing: a newer one with this hash is not published (3-grade/changed.ts). */
+  /** Hash of what makes a card worth publishing: a newer one with this hash is published only weekly (changed.ts). */
   compared: string;
 }
 
