@@ -88,7 +88,7 @@ export interface Sums {
   payToChanged: boolean;
   /** Did 402s of one UTC day ask more than three different prices? */
   dynamicPrice: boolean;
-  /** Has the seller disputed a record of the endpoint? */
+  /** Is there a dispute of the endpoint's seller? */
   disputed: boolean;
   payTo: string | null;
   domain: string | null;

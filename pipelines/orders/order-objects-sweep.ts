@@ -85,7 +85,7 @@ export class ObjectSweep {
   #pages: { upTo: string; objects: number; bytes: number }[] = [];
   /** Answers of charged orders with keys up to this one are removed before `keepDays` are over; "" for none. */
   #evictUpTo = "";
-  /** Were orders refused room at the end of the last pass, since open orders alone need more than `maxBytes`? */
+  /** Did the objects that open orders need exceed `maxBytes` alone, at the end of the last pass? */
   #isFull = false;
 
   constructor(private readonly deps: SweepDeps) {}

@@ -87,7 +87,7 @@ const Handshake = z.looseObject({
   honest: z.boolean().nullable(),
   /** Was the request answered by a wall against robots, or with 403 or 429? */
   wall: z.boolean(),
-  /** Why the request does not count as a sample; null if it counts. */
+  /** Why the request may not count as a sample; null for no such reason. */
   fault: z.enum(FAULTS).nullable(),
   status: z.int().nullable(),
   latency_ms: z.number().min(0).nullable(),

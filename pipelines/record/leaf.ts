@@ -90,12 +90,10 @@ export const ListingLeaf = z.looseObject({
 });
 export type ListingLeaf = z.infer<typeof ListingLeaf>;
 
-/** No source lists the endpoint any more, so it leaves the public index. */
+/** The endpoint leaves the public index, for example because no source lists it any more. */
 const DelistingLeaf = z.looseObject({ kind: z.literal("delisting"), ...LEAF_MEMBERS, capability_id: z.string() });
 
-/**
- * A correction, a dispute, or the revocation of a correction (`reinstated`). `body`: the published part of its record.
- */
+/** A correction, a dispute, or the revocation of a correction (`reinstated`). `body`: the body of its record. */
 export const CorrectionLeaf = z.looseObject({
   kind: z.enum(["correction", "dispute", "reinstated"]),
   ...LEAF_MEMBERS,
