@@ -136,8 +136,8 @@ export function linePartsOf(row: Row): [before: string, body: string, rest: stri
 }
 
 /**
- * Writes lines of one partition, offsets ascending, as a segment: a Parquet file with a row group for each 122,880 rows. Only
- * `cap` and `extra` may be null:
+ * Writes lines of one partition, offsets ascending, as a segment: a Parquet file with a row group for each 122,880
+ * rows. Only `cap` and `extra` may be null:
  *
  * | column | type | |
  * |---|---|---|

@@ -72,6 +72,7 @@ class Ingester {
    * holds the same partitions again.
    */
   revocations = 0;
+  /** Was the log compared with the chain of every held partition since these were last set? */
   #isLogChecked = false;
 
   constructor(options: IngestOptions) {
@@ -97,9 +98,9 @@ class Ingester {
   }
 
   /**
-   * Continues with these partitions and no others. A running pass discards its open batches of the partitions that were
-   * lost. When it has ended, the rows of these partitions are deleted from the lake. The next pass loads newly held
-   * partitions from their chains.
+   * Continues with the given partitions and no others. A running pass discards its open batches of all other
+   * partitions. When it has ended, the rows of those others are deleted from the lake. The next pass loads the
+   * partitions that are held anew from their chains.
    * @throws Failure `busy`, and deletes nothing, when `suspend` was called meanwhile
    */
   hold(partitions: readonly number[]): Promise<void> {
@@ -107,8 +108,7 @@ class Ingester {
     this.#isSuspended = false;
     return this.#runAlone(async () => {
       if (this.#isSuspended) throw new Failure("busy", "this process lost contact before it held its partitions");
-      // Further calls may have been made while this one waited for its turn. The partitions of the newest call are
-      // used.
+      // `hold` may have been called again while this call waited for its turn. The newest call's partitions are used.
       const heldPartitions = [...this.#heldPartitions].sort((a, b) => a - b);
       const { lake, log } = this.#options;
       if (this.#partitions.some(({ partition }) => !this.#heldPartitions.has(partition))) this.revocations++;
@@ -119,9 +119,9 @@ class Ingester {
   }
 
   /**
-   * Goes on with no partition, for a process that does not know which ones are its own. A running pass discards its
-   * open batches, and later passes do nothing. The rows stay in the lake until `hold` names the partitions, since most
-   * of them may come back.
+   * Stops the work on all partitions while this process does not know which ones are its own. A running pass discards
+   * its open batches, and later passes do nothing. The rows stay in the lake until `hold` names the partitions, since
+   * most of them may come back.
    */
   suspend(): void {
     if (this.#heldPartitions.size > 0) this.revocations++;

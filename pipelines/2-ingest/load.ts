@@ -34,8 +34,8 @@ export const INGEST_TABLES: readonly string[] = [
 ].map(sql);
 
 /**
- * SQL files that run in this order after segments were read into the temporary table `stage`. A step runs if one of
- * these segments is of one of its topics.
+ * SQL files that run in this order after segments were read into the temporary table `stage`. A step runs only if a
+ * segment of one of its topics is among them.
  */
 const STEPS: readonly { topics: readonly IngestedTopic[]; files: readonly string[] }[] = [
   { topics: ["listings"], files: ["staging/records:listings"] },
@@ -77,8 +77,8 @@ export interface LoadParts {
  */
 export const GROUP_BATCHES = 3;
 /**
- * Number of rows from which on a group of segments is loaded; its last segment may exceed the number. Half a batch less
- * than a full group has, since a batch with rejected records has fewer rows.
+ * Number of rows from which on a group of segments is loaded; its last segment may exceed the number. It is half a
+ * batch below the rows of a full group, since a batch with rejected records has fewer rows.
  */
 const MAX_GROUP_ROWS = (GROUP_BATCHES - 0.5) * BATCH_ROWS;
 /** Number of bytes of files from which on a group of segments is loaded, even if it has fewer rows. */
@@ -140,7 +140,7 @@ export class SegmentLoader {
     this.#running.catch(() => undefined);
   }
 
-  /** Loads a group after the one before it, or fails as that one does. */
+  /** Loads a group once the group before it is loaded. If loading that one fails, this fails with its error. */
   async #loadGroup(group: readonly Loadable[], previous: Promise<void>): Promise<void> {
     try {
       const newRecords = await loadSegments(this.parts, group, previous);
@@ -157,8 +157,8 @@ async function removeFiles(segments: readonly Loadable[]): Promise<void> {
 }
 
 /**
- * A UTC day whose rows were moved from the lake to the archive. The staged segments have records of this day, and
- * only the ids of the moved rows show which of these are second copies. `known`: are these ids in the lake?
+ * A UTC day of which rows were moved from the lake to the archive, and of which the staged segments have records. Only
+ * the ids of the moved rows show which of these records are second copies. `known`: does the lake have those ids?
  */
 interface NearDay {
   topic: string;
@@ -188,8 +188,8 @@ async function loadSegments(parts: LoadParts, segments: readonly Loadable[], pre
 }
 
 /**
- * Most fetches of the ids of archived days for one load. Moving further rows of such a day to the archive removes its
- * ids, also between fetching them and loading; then they are fetched again.
+ * Most fetches of the ids of archived days for one load. When further rows of such a day are moved to the archive, the
+ * day's ids are deleted from the lake. If that happens between fetching them and loading, they are fetched again.
  */
 const MAX_ID_FETCHES = 5;
 

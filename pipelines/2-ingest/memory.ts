@@ -103,7 +103,7 @@ export function createMemory(lake: Lake): Memory {
   };
 }
 
-/** A row of queries/listings (listed). {@link ListedCap} says what most members hold. */
+/** A row of queries/listings (listed). Most members are described at {@link ListedCap}. */
 interface ListedRow {
   cap: string;
   url: string;

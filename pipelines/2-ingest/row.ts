@@ -38,7 +38,8 @@ export function readRow(record: LogRecord): RowResult {
   if (record.value.byteLength > MAX_VALUE_BYTES) return refuse(record, `longer than ${MAX_VALUE_BYTES} bytes`);
   const { value } = record;
   const bytes = Buffer.isBuffer(value) ? value : Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-  // The pattern of bulk records matches ASCII alone, which is the same text in Latin-1, and decoded fastest from it.
+  // The pattern of bulk records matches only ASCII, and Latin-1, which has the same ASCII characters, is decoded
+  // faster.
   const bulkRecord = matchBulkRecord(bytes.toString("latin1"));
   if (bulkRecord !== null) return rowOf(record, bulkRecord, bulkRecord.body, null);
   // Bytes that are no UTF-8 become U+FFFD.
@@ -78,8 +79,8 @@ function parseIfValid(text: string): Envelope | null {
 }
 
 /**
- * Makes the row of a valid envelope. A record whose envelope has another id, key or topic than the log is rejected,
- * since readers find a record by those of the log.
+ * Makes the row of a valid envelope. A record is rejected if its envelope has another id, key or topic than those under
+ * which it is in the log, since readers find a record by the latter.
  */
 function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string, extra: string | null): RowResult {
   const { event_id, type, key, cap, observed_at, producer, v } = envelope;
@@ -129,8 +130,8 @@ function isTime(text: string, timeMs: number): boolean {
 }
 
 /**
- * Returns why readers other than JSON.parse may refuse this JSON or read it differently (half a surrogate pair, a number
- * that no double holds, deep nesting, a name twice in one object); null if none does.
+ * Returns why readers other than JSON.parse may refuse this JSON or read it differently (half a surrogate pair, a
+ * number that no double holds, deep nesting, a name twice in one object); null if none does.
  */
 function whyUnsafe(text: string, { depth, odd, repeated }: ScanResult): string | null {
   if (depth > MAX_DEPTH) return `nested deeper than ${MAX_DEPTH}`;

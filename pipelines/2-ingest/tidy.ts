@@ -87,7 +87,7 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
  * that have written the file and not committed it yet.
  */
 const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
-/** Most by which the clocks of the machines that write commits may differ, ms. Commits that much older are read too. */
+/** Largest difference between the clocks of machines that write commits, ms. Commits older by this are read too. */
 const CLOCK_MARGIN_MS = 86_400_000;
 const PAGE_SIZE = 1_000;
 

@@ -173,8 +173,8 @@ const keepLastOfEach = <T extends DefectText>(defects: readonly T[]): T[] => [
 const CAIP2 = /^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$/;
 
 /**
- * Returns each text once, in order, as it is written at its first place. @param key returns equal keys for texts that
- * count as equal
+ * Returns each text once, in order, in the spelling of its first occurrence.
+ * @param key returns equal keys for texts that count as equal
  */
 function distinct(texts: readonly (string | null)[], key = (text: string) => text): string[] {
   const firstByKey = new Map<string, string>();

@@ -28,7 +28,7 @@ export interface LetterOfTier {
   band: Band;
 }
 
-/** A published card, as newer ones are compared with it. `compared`: its {@link comparedHash}. */
+/** What is kept of a published card to compare newer cards with it. `compared`: its {@link comparedHash}. */
 export interface PublishedCardFacts extends LetterOfTier {
   compared: string;
 }
@@ -57,8 +57,8 @@ export interface PublicationDecision {
 
 const WEEK_DAYS = 7;
 /**
- * A lower bound in whole hundredths, rounded down. It is rounded to 6 decimals first, since 100 * 0.29 is below 29 as a
- * double.
+ * Converts a lower bound to whole hundredths, rounded down. The product is rounded to 6 decimals first, since 100 *
+ * 0.29 is below 29 as a double.
  */
 const toHundredths = (lower: number | null | undefined): number | null =>
   lower == null ? null : Math.floor(round6(lower * 100));
@@ -69,8 +69,9 @@ const isWorse = (before: Band, after: Band): boolean => {
 };
 
 /**
- * A hash that differs from that of an older card exactly if the newer one is worth publishing. It is kept of every
- * published card, and its text would take eight times as much memory.
+ * Hashes the members of a card that make it worth publishing: without a correction, a newer card whose hash equals that
+ * of the published card is published only once a week. The hash of every published card is kept in memory; the members
+ * as text would take eight times as much.
  */
 export const comparedHash = ({ card, raw_band, headline, caps }: CardFacts): string => {
   const compared = [

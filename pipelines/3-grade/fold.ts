@@ -115,8 +115,8 @@ type FactMembers = Omit<
 >;
 
 /**
- * Collects the facts that are no sums of time blocks ({@link BlockSums}): first and last times, thefts, counts. Times are
- * ms since the start of the window.
+ * Collects the facts that are no sums of time blocks ({@link BlockSums}): first and last times, thefts, counts. Times
+ * are ms since the start of the window.
  */
 class FactFold {
   readonly #theftBefore: number;

@@ -118,8 +118,8 @@ interface CusumState {
 }
 
 /**
- * The value that one block adds to the sum of letter k: `fail` for a failure, `pass` for a success. A block with partial credit
- * adds a value in between.
+ * For each of the letters A to D, what one block adds to the letter's sum: `pass` if the block's mean is 1, `fail` if
+ * it is 0, and a value in between for a mean in between.
  */
 const STEPS = params.cusum.good.map((good, k) => {
   const bad = params.cusum.bad[k]!;
@@ -170,8 +170,8 @@ export interface Grade {
 export type WeightName = keyof typeof params.weights;
 
 /**
- * The order in which the composite's parts are added. Figures have 6 decimals and weights 2, so sums often end on a
- * half; a fixed order makes the rounding of doubles reproducible.
+ * The order in which the composite's parts are added. Bounds have 6 decimals and weights 2, so a sum often lies exactly
+ * between two numbers of 6 decimals. The order decides to which of them a double is rounded, so it is fixed.
  */
 const SUM_ORDER: readonly WeightName[] = [
   "correctness",
@@ -220,8 +220,8 @@ export const paidProgress = (weight: number, settled: number): number =>
 const UNPAID_FLAG: Flag = "refuses_payment";
 
 /**
- * Progress of a published card, read from the card: W is in the `method` of its correctness, and the flag
- * `refuses_payment` marks that no payment settled.
+ * Returns the {@link paidProgress} of a published card from the card alone: the weight W is in the `method` of its
+ * correctness, and the flag `refuses_payment` marks that no payment settled.
  */
 export function publishedProgress({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
   const weight = components ? parseWeight(components.correctness) : 0;
@@ -232,7 +232,7 @@ export function publishedProgress({ components, flags = [] }: Pick<SignedCard, "
 export const parseWeight = ({ method }: Pick<Component, "method">): number =>
   Number(/;W=(\d{1,9}(?:\.\d{1,6})?);/.exec(method)?.[1] ?? 0);
 
-/** Has a paid tier too few or too old calls for a letter? An early F is decided before. */
+/** Has a paid tier too few calls, or too old ones, for a letter? The caller has ruled out an early F before. */
 function isUnrated(sums: Sums, weight: number, now: number): boolean {
   return (
     weight < params.letter_min_effective_paid ||

@@ -29,8 +29,8 @@ export const CHANGE_DELAYS_MS = {
 } as const;
 
 /**
- * If a payment proof is sent again, an answer to it counts as delivered until this long after the first attempt
- * ended, ms.
+ * Time after the end of a paid call, ms, in which the answer to a further request with the same payment proof still
+ * counts as delivered.
  */
 export const REPEATED_PROOF_WINDOW_MS = params.samples.proof_shown_again_within_s * SECOND_MS;
 /** One block in this many may be excused for a wall (a bot check, 403 or 429). */

@@ -31,7 +31,7 @@ export interface Sample {
   latency_ms: number | null;
   /** In dollars. */
   price: number | null;
-  /** Kind of input that we sent, such as `example`, `synthetic` or `known_answer`; null for other rows. */
+  /** Kind of input of our paid call, such as `example`, `synthetic` or `known_answer`; null for rows of other kinds. */
   input: string | null;
   response_sha256: string | null;
   pay_to: string | null;
@@ -53,7 +53,9 @@ export function inputLine(row: Sample): string {
   return `${canonicalText({ obs_id, t: rfc3339(row.t), payer, fault, ...flags, ...numbers })}\n`;
 }
 
-/** `inputs.digest` of a leaf: sha256 over the lines of the window's rows that no correction withdrew, ascending by id. */
+/**
+ * `inputs.digest` of a leaf: sha256 over the lines of the window's rows that no correction withdrew, ascending by id.
+ */
 export function inputsDigest(rows: readonly Sample[]): string {
   const hash = createHash("sha256");
   for (const row of [...rows].sort(compareIds)) hash.update(inputLine(row));
@@ -76,9 +78,13 @@ const blockNumber = (row: Sample): number => Math.floor(row.t.getTime() / BLOCK_
 /** The values of one counted row for each part of the grade; null where the row is no sample of a part. */
 export interface SampleReading {
   row: Sample;
+  /** Number of the row's block (six hours UTC since 1970). */
   block: number;
+  /** Is it a paid call of ours? */
   paid: boolean;
+  /** Did a probe of ours get a bot check, a 403 or a 429? */
   wall: boolean;
+  /** Was there a good answer in time, that is a readable 402 or a 2xx? */
   answered: boolean;
   honest: boolean | null;
   delivered: boolean;
@@ -92,6 +98,7 @@ export interface SampleReading {
 }
 
 /**
+ * Computes the values of a row for each part of the grade.
  * @param paymentCounts does this row's payment count for correctness? Our own always does, a buyer's only if it settled
  */
 export function readSample(row: Sample, paymentCounts: boolean): SampleReading {

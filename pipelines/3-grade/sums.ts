@@ -84,8 +84,11 @@ export interface Sums {
   walled: boolean;
   /** Is there a call that a buyer published and that still waits for its re-tests? */
   unconfirmed: boolean;
+  /** Do the rows name more than one payee? */
   payToChanged: boolean;
+  /** Did 402s of one UTC day ask more than three different prices? */
   dynamicPrice: boolean;
+  /** Is there a dispute of the endpoint's seller? */
   disputed: boolean;
   payTo: string | null;
   domain: string | null;

@@ -167,7 +167,7 @@ function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string)
   const letter = BANDS.indexOf(grade.rawBand);
   const bindingCaps = CAP_ORDER.filter((name) => grade.caps[name] === letter);
   const isBinding = (name: CapName): boolean => bindingCaps.includes(name);
-  // Caps that are not named, since another cause says the same. The composite is named only if no other cap binds.
+  // Caps that are not named, since another cause expresses them. The composite is named only if no other cap binds.
   const isRepeated: Partial<Record<CapName, boolean>> = {
     by_correctness: grade.isEarlyF,
     by_delivery: isBinding("by_correctness"),
@@ -252,7 +252,7 @@ export const emptyWhy = (emptied: boolean): WhyParts => ({
 export interface PublishedLetter {
   /** The letter after the hold (hold.ts). */
   band: Band;
-  /** The letter before the hold, where it differs. The causes belong to this letter. */
+  /** The letter before the hold, to which the causes belong; absent if it equals `band`. */
   rawBand?: Band;
   parts: WhyParts;
   /** UTC day on which the letter may rise, where the hold keeps it down; else null. */

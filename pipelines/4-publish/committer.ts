@@ -62,14 +62,16 @@ export interface CommitResult {
  */
 export class Committer {
   #fold = new PublishedFold();
+  /** The log's tree in memory, with its newest generation; null when the next call has to read it from the stores. */
   #liveLog: LiveLog | null = null;
+  /** Number of the newest generation that this process knows of; -1 for none. */
   #knownGeneration = -1;
   readonly #hintedLeaves: HintedLeaves = new Map();
   #queue: Promise<unknown> = Promise.resolve();
 
   constructor(private readonly options: CommitterOptions) {}
 
-  /** The state computed from all published leaves. Calls change this object, so use it only between them. */
+  /** The state computed from all published leaves. Other methods change this object, so use it only between calls. */
   get fold(): PublishedFold {
     return this.#fold;
   }

@@ -42,9 +42,7 @@ export const planKey = (day: string): string => `plans/${day}.json`;
 
 const PlanWithUncheckedLines = DayPlan.extend({ lines: z.array(z.unknown()) });
 
-/**
- * Lines of a plan that are checked in one go, in a few milliseconds, before other work of the process gets its turn.
- */
+/** Number of a plan's lines that are checked before other work of the process gets its turn: a few milliseconds. */
 const LINES_PER_TURN = 64;
 
 /** Reads the stored plan of a day; null before it was made. @throws ZodError when the object is not a plan */

@@ -29,7 +29,9 @@ function isDue(cap: PublishedCap, today: string): boolean {
   return holdEnd !== null && holdEnd <= today;
 }
 
-/** First day, from `today` on, on which {@link isDue} is true if nothing is published until then; null without a card. */
+/**
+ * First day, from `today` on, on which {@link isDue} is true if nothing is published until then; null without a card.
+ */
 function nextDueDay(cap: PublishedCap, today: string): string | null {
   if (cap.cards.length === 0) return null;
   const weekly = addDays(cap.day, WEEKLY_DAYS);

@@ -18,8 +18,8 @@ export interface DayClose {
 }
 
 /**
- * Returns the leaves (log entries) of these closes, or none when one of the days cannot be closed with this number
- * any more: another publisher has closed it meanwhile, with files of equal rows.
+ * Returns the leaves (log entries) of these closes, or none when one of the days cannot be closed with this number any
+ * more: another publisher has closed that day meanwhile, with files that hold these rows already.
  */
 export function planDayCloses({ fold }: PublishedState, closes: readonly DayClose[]): Plan {
   const { evidence } = fold;
@@ -44,8 +44,9 @@ export interface Filing {
 }
 
 /**
- * Returns the leaves (log entries) of these files. Left out are the files of a subject and day for which another
- * publisher has published files since ours were made: both may hold equal rows, and no reader may see a row twice.
+ * Returns the leaves (log entries) of these files. It leaves out the files of a subject and day for which another
+ * publisher has published files since ours were made: its files and ours may hold the same rows, and no reader may see
+ * a row twice.
  */
 export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
   const currentFilings = filings.filter(

@@ -13,12 +13,13 @@ import type { Draft } from "./leaves.ts";
 import { contentHashOf, PublicConflict, putPublic } from "./writes.ts";
 
 /**
- * Shards (files of index lines) that are written at the same time, which bounds the memory for an index of any size.
+ * Number of shards (files of index lines) that are written at the same time. It bounds the memory for an index of any
+ * size.
  */
 const SHARDS_AT_ONCE = 8;
-/** Endpoints that are counted or assigned to shards (in a few milliseconds) before other work gets its turn. */
+/** Number of endpoints that are counted or assigned to shards before other work gets its turn: a few milliseconds. */
 const ENDPOINTS_PER_TURN = 1_024;
-/** Index lines that are formatted in one go, in a few milliseconds, before other work of the process gets its turn. */
+/** Number of index lines that are formatted before other work of the process gets its turn: a few milliseconds. */
 const LINES_PER_TURN = 256;
 
 /** Entry of a shard in the signed list of the index; `sha256` and `bytes` are of the uncompressed lines. */

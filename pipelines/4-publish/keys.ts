@@ -35,9 +35,9 @@ export interface PublisherSigners {
 }
 
 /**
- * Returns the newest of our cards keys that this keys document declares valid at `at`, since readers verify a signature
- * under the newest keys document before it, at the time of the signed object. After a rotation that is the old key for
- * a run that was made before it. Before the first document it is the key in use.
+ * Returns the newest of our cards keys that this keys document declares valid at `at`: readers verify the signature in
+ * a leaf under the newest keys document before that leaf, at the time of the signed object. For a run that was made
+ * before a rotation of the keys, this is the old key. Before the first document it is the key in use.
  * @returns null when the document declares none of our keys valid then
  */
 export function cardSignerAt(
@@ -59,7 +59,7 @@ export function cardSignerAt(
 }
 
 /**
- * Checks that no published key is missing from our keyring and that no published retirement is postponed by it.
+ * Checks that our keyring has every published key, and that none of these retires later than was published.
  * @throws Failure for a keyring that is older than the document, as in a process that was paused during a rotation
  */
 function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
@@ -78,7 +78,7 @@ function checkNotOlder(previousDocument: KeysDocument, jwks: Jwks): void {
  * Writes the next keys document if the keys differ from the newest published document. It is dated `now`, or as
  * document n - 1 if that is later (a clock was set back), since readers refuse a document dated before the one before
  * it. It is signed by a cards key that document n - 1 declares valid then, so that each document certifies the next;
- * document 0 by a key that it declares valid itself.
+ * document 0 is signed by a key that it declares valid itself.
  * @returns the leaf to publish, or null when nothing changed.
  * @throws Failure `keys` when none of our keys is such a key: no reader could verify the document
  */

@@ -25,8 +25,8 @@ export function newDraftsOf(fold: PublishedFold, drafts: readonly Draft[]): Draf
 }
 
 /**
- * Drafts of listing leaves for `listed`, and of delisting leaves for `unlisted`: endpoints that no source lists any
- * more.
+ * Makes drafts of listing leaves for the endpoints in `listed`, and of delisting leaves for those in `unlisted`, which
+ * no source lists any more.
  */
 export const listingDrafts = (listed: readonly ListingFacts[], unlisted: readonly string[]): Draft[] => [
   ...listed.map((listing): Draft => ({ kind: "listing", ...toListingFacts(listing) })),
@@ -57,7 +57,9 @@ function subjectOf(draft: Draft): string | null {
   }
 }
 
-/** Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes. */
+/**
+ * Identifies a correction or dispute by its own id, and a reinstatement by the id of the correction that it revokes.
+ */
 export const correctionId = (body: Record<string, unknown>): string => String(body.id ?? body.correction);
 
 function isPublished(fold: PublishedFold, draft: Draft): boolean {

@@ -26,8 +26,8 @@ export type Draft = WithoutPosition<Leaf> & { readonly [CARD_TEXT]?: string };
 export type Group = readonly Draft[];
 
 /**
- * A draft cannot become a leaf: it does not match its schema, is not canonical, is too long, or is a commitment whose
- * hour is not over.
+ * The error of a draft that cannot become a leaf: it does not match its schema, has no canonical form, is too long, or
+ * is a commitment whose hour is not over.
  */
 export class BadLeaf extends Failure {
   constructor(draft: Draft, reason: string) {
@@ -77,7 +77,7 @@ export interface SealedGroups {
   refused: BadLeaf[];
 }
 
-/** Groups that are turned into leaves (in a few milliseconds) before other work of the process gets its turn. */
+/** Number of groups that are turned into leaves before other work of the process gets its turn: a few milliseconds. */
 const GROUPS_PER_TURN = 32;
 
 /**

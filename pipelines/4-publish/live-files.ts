@@ -15,7 +15,7 @@ interface LiveFile {
 const MAX_EXTRA_FILES = 16;
 /** How many of the smallest files are joined at a time. */
 const FILES_JOINED_AT_ONCE = 8;
-/** Up to this number of replaced rows in its files, a table's files are not rewritten, however small the table is. */
+/** Number of replaced rows in a table's files up to which the files are not rewritten, however small the table is. */
 const TOLERATED_REPLACED_ROWS = 4_096;
 
 /**

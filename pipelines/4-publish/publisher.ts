@@ -47,8 +47,9 @@ export interface PublisherOptions {
 /**
  * The only writer of the published tree. Calls run one after the other; each first finishes the publication that a
  * crashed publisher began.
- * Leaves (log entries) that the log holds already are left out, so any call may be repeated after a failure.
- * Errors: ClockRefused, Fork, PublicConflict, BadPrivateObject, MissingObject, Tampered, and what a store throws.
+ * Leaves (log entries) that the log holds already are left out, so any call may be repeated after a failure. Every
+ * method that reads or writes a store may throw ClockRefused, Fork, PublicConflict, BadPrivateObject, MissingObject,
+ * Tampered, and what a store throws.
  */
 export class Publisher implements PublishedRecord {
   readonly #options: PublisherOptions;
@@ -142,7 +143,10 @@ export class Publisher implements PublishedRecord {
     return this.#commit(({ fold }) => ({ groups: newDraftsOf(fold, drafts).map((draft) => [draft]) }));
   }
 
-  /** Publishes the hashes of a day's plan, once a day; `opens` reveals the salt (hex) of a day that is over. */
+  /**
+   * Publishes the hashes of a day's plan; `opens` reveals the salt (hex) of a day that is over. Nothing is published if
+   * the log has the hashes and that salt already.
+   */
   publishSchedule(schedule: Omit<Draft & { kind: "schedule" }, "kind">): Promise<CommitResult> {
     return this.publishLeaves([{ kind: "schedule", ...schedule }]);
   }
@@ -241,7 +245,7 @@ export class Publisher implements PublishedRecord {
     );
   }
 
-  /** @see cardSignerAt */
+  /** Finds the newest of our cards keys that the newest published keys document declares valid at a time; else null. */
   async #cardSignerAt(fold: PublishedFold, at: string): Promise<Signer | null> {
     const { publicStore, signers } = this.#options;
     return cardSignerAt(await readNewestKeys(publicStore, fold), signers, at);

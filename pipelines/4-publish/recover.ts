@@ -58,7 +58,7 @@ export interface RecoverState {
   knownGeneration: number;
 }
 
-/** After losing this many generations in a row a publication gives up. Then other publishers are extending the log. */
+/** Number of generations in a row that other publishers may win before a publication gives up. */
 export const MAX_LOST_GENERATIONS = 16;
 
 export const encodeTreeHead = (tree: TreeState): Generation["new"] => ({
@@ -173,7 +173,8 @@ async function writeBundle(store: Store, n: number, entries: readonly Buffer[]):
 }
 
 /**
- * By the key of each hint: index of the leaf that the stored hint names, or an older one, as far as this process knows.
+ * For each hint, by its key: index of the leaf that this process last named in it. The stored hint names this leaf or a
+ * newer one.
  */
 export type HintedLeaves = Map<string, number>;
 

@@ -58,13 +58,12 @@ export function checkLine(value: unknown): RunLine {
 /** A run is private and neither hashed nor signed, so the zstd frame carries a checksum. */
 const ZSTD_OPTIONS = { compressionLevel: 3, checksumFlag: true } as const;
 
-/** Lines that are checked (in a few milliseconds) before other work of the process gets its turn. */
+/** Number of lines that are checked before other work of the process gets its turn: a few milliseconds. */
 const LINES_PER_TURN = 64;
 
 /**
- * A grader writes at most this many lines with cards, and this many drafts about other endpoints, into one run
- * object. A line with its listing has some 3 kB of text, so the text stays far below the 512 MB that a string of V8
- * can have.
+ * Most lines with cards, and most drafts about other endpoints, that a grader writes into one run object. A line with
+ * its listing has some 3 kB of text, so the text stays far below the 512 MB that a string of V8 can have.
  */
 export const MAX_RUN_LINES = 8_192;
 
@@ -89,7 +88,7 @@ export const packLines = async (lines: readonly RunLine[]): Promise<PackedLines>
   packed: compress(await textOf(lines), ZSTD_OPTIONS),
 });
 
-/** After this many numbers in a row that other writers took first, a writer gives up. */
+/** Number of run numbers in a row that other writers may take first before a writer gives up. */
 const MAX_RACES = 64;
 
 /**

@@ -43,10 +43,13 @@ export interface TakeContext {
   onSigned: () => void;
 }
 
-/** Lines that are evaluated and signed (in a few milliseconds) before other work of the process gets its turn. */
+/** Number of lines that are evaluated and signed before other work gets its turn: a few milliseconds of work. */
 const LINES_PER_TURN = 32;
 
-/** These corrections as if published after every leaf of the log, so that they apply to all letters in it. */
+/**
+ * Converts unpublished corrections to the form of published ones. They get a position after every leaf of the log, so
+ * that they apply to all letters in it.
+ */
 const toPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] =>
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
@@ -147,9 +150,9 @@ const offsetsByPartition = ({ positions }: RunHeader, partitions: number): Recor
 
 /**
  * Returns whether a run had read less than the runs whose cards are published for an endpoint: one of its offsets is
- * behind the published one, or it had not read a published correction. Then a paused grader may have written it, and
- * its old card must not replace a new one. The caller compares the times too, since readers tell groups of cards
- * apart by their time. An auditor holds published cards to the same rule.
+ * behind the published one, or it had not read a published correction. Such a run may come from a grader that was
+ * paused, and its old card must not replace a new one. The caller compares the times too, since readers tell groups of
+ * cards apart by their time. An auditor checks published cards by this rule too.
  */
 export const isBehind = (
   positions: Readonly<Record<string, number>>,
@@ -159,8 +162,8 @@ export const isBehind = (
   published.corrections.some(({ position }) => position !== null && (positions.corrections ?? 0) <= position);
 
 /**
- * A card to be published, before it is signed, with the letter after the hold (the worst letter of the last 14 days
- * counts) and after the limit that the headline's letter sets.
+ * A card to be published, before it is signed. Its letter is the one after the hold (the worst letter of the last 14
+ * days counts); a card other than the headline has no better letter than the headline. `why`: the card's sentence.
  */
 export interface NextCard {
   runCard: RunCard;

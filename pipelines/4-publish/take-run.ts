@@ -151,7 +151,9 @@ export class RunTaker {
     }
   }
 
-  /** Reads run n; null when there is none yet. Returns the error of an unreadable run after {@link MAX_READS} attempts. */
+  /**
+   * Reads run n; null when there is none yet. Returns the error of an unreadable run after {@link MAX_READS} attempts.
+   */
   async #readRun(n: number): Promise<Awaited<ReturnType<typeof readRun>> | BadPrivateObject> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -209,7 +211,8 @@ const refusedResult = (n: number, reason: string | null): RunResult => ({
 });
 
 /**
- * Some lines of a run with their `corrections`. The last slice also has the corrections of endpoints without a line.
+ * Some neighbouring lines of a run, with the run's corrections of their endpoints. `standaloneCorrections`: those of
+ * endpoints without a line in the run, which are published with the last slice (`isLast`).
  */
 interface Slice {
   lines: readonly RunLine[];

@@ -17,7 +17,7 @@ import { isSimulated, readCheckpoint, SIMULATED_TIME } from "../published/reader
 import type { Witnesses } from "./witnesses.ts";
 import { swapPublic } from "./writes.ts";
 
-/** Our key has signed two roots for one size. Publishing stops, since a fork cannot be repaired. */
+/** The error when our key has signed two roots for one tree size. Publishing stops, since a fork cannot be repaired. */
 export class Fork extends Failure {
   constructor(size: number, ownRoot: Uint8Array, storedRoot: Uint8Array) {
     const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString("hex");
@@ -25,6 +25,7 @@ export class Fork extends Failure {
   }
 }
 
+/** The keys that sign a checkpoint: the log's key, and the key of the witness that this service runs itself. */
 export interface CheckpointKeys {
   log: NoteSigner;
   witness: NoteSigner;
@@ -32,7 +33,10 @@ export interface CheckpointKeys {
   replaced?: readonly { role: "log" | "witness"; signer: NoteSigner; until: Date }[];
 }
 
-/** Names the checkpoint's keys: the log's key has the origin as name, the witness's key a name below it. */
+/**
+ * Makes the checkpoint's keys from our signing keys, by giving each the name under which it signs: the log's key the
+ * origin, the witness's key a name below it.
+ */
 export function checkpointKeys(
   origin: string,
   signers: { log: Signer; witness: Signer; retired?: readonly RetiredKey[] },
@@ -69,6 +73,7 @@ interface CheckpointSwap {
   head: TreeHead;
   keys: CheckpointKeys;
   signAt: Date;
+  /** True: it replaces the stored one also if both have the same head, so that its time is newer. */
   refresh: boolean;
 }
 
@@ -124,7 +129,7 @@ export async function publishCheckpoint(
   return !isSuperseded;
 }
 
-/** Collects the witnesses' cosignatures of the text to be published; null when nothing is to be published. */
+/** Collects other witnesses' cosignatures of the checkpoint to be published; null when nothing is to be published. */
 async function collectCosignatures(witnesses: Witnesses, publicStore: Store, swap: CheckpointSwap) {
   const stored = await readCheckpoint(publicStore, ownTrust(swap.keys));
   const decision = headToSign(swap, stored?.bytes ?? null);

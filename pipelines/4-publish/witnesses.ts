@@ -13,8 +13,9 @@ import { parseVerifierKey } from "../published/trust.ts";
 
 /** Address and key of a witness (a service that cosigns checkpoints) that others run (c2sp.org/tlog-witness). */
 export interface WitnessAddress {
-  /** Names it in metrics and on the status page. */
+  /** Name of the witness in metrics and on the status page. */
   name: string;
+  /** Public key under which the witness's cosignatures are verified. */
   key: NoteKey;
   /** Submission prefix, to which `/add-checkpoint` is appended. */
   url: string;
@@ -26,14 +27,19 @@ export interface WitnessesOptions {
   quorum: number;
   /** Longest wait for all witnesses together, ms. */
   patienceMs: number;
-  /** With fewer cosignatures than the quorum: publish the checkpoint anyway, or hold it until enough witnesses cosigned. */
+  /**
+   * With fewer cosignatures than the quorum: publish the checkpoint anyway, or hold it until enough witnesses cosigned.
+   */
   belowQuorum: "publish" | "hold";
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
 }
 
-/** Too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the witnesses again. */
+/**
+ * The error when too few witnesses cosigned, and the settings hold the checkpoint back. The next publication asks the
+ * witnesses again.
+ */
 class BelowQuorum extends Failure {
   constructor(size: number, cosignatures: number, quorum: number) {
     super(
@@ -55,7 +61,7 @@ const COSIGNED_GAUGE = "touchstone_witness_cosigned_seconds";
  */
 type SubmissionResult = "cosigned" | "late" | "down" | "refused" | "ahead" | "garbage" | "failed";
 
-/** A submission to a witness ended without a cosignature. */
+/** The error of a submission to a witness that ended without a cosignature. */
 class NotCosigned extends Error {
   constructor(
     readonly result: Exclude<SubmissionResult, "cosigned">,
@@ -82,7 +88,7 @@ const MAX_ANSWER_BYTES = 16 * 1024;
  * answers, and one more if the witness cosigned a larger tree meanwhile.
  */
 const MAX_REQUESTS = 3;
-/** From this many failed submissions in a row on, a witness is not asked again before a pause. */
+/** Number of failed submissions in a row from which on a witness is asked again only after a pause. */
 const MAX_FAILURES_WITHOUT_PAUSE = 3;
 const FIRST_PAUSE_MS = 10_000;
 const MAX_PAUSE_MS = 10 * 60_000;
@@ -198,7 +204,9 @@ export class Witnesses {
     throw new NotCosigned("garbage", `another size in each of ${MAX_REQUESTS} answers`);
   }
 
-  /** Finds and verifies the witness's cosignature line in its answer; ignores lines of other keys. @throws NotCosigned */
+  /**
+   * Finds and verifies the witness's cosignature line in its answer; ignores lines of other keys. @throws NotCosigned
+   */
   #readCosignature({ key }: WitnessState, note: Uint8Array, answer: Uint8Array): string {
     try {
       const parsedNote = parseNote(Buffer.concat([note, answer]));

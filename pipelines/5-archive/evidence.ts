@@ -45,7 +45,7 @@ export function addReport(report: EvidenceReport, { days, files, rows }: Evidenc
   report.rows += rows;
 }
 
-/** A day is closed this long after its end, ms, so that the records observed on it have been ingested. */
+/** Time from the end of a day until it is closed, ms. By then the records observed on that day have been ingested. */
 const CLOSING_DELAY_MS = 6 * 3_600_000;
 /** Most new days in one publication. After a long pause, later publications close the other days. */
 export const MAX_DAYS_AT_ONCE = 7;
@@ -76,11 +76,12 @@ export interface CloseParts {
 export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTime() - CLOSING_DELAY_MS));
 
 /**
- * Finds the days to close now. Closed days with new records, or without their tables, are all returned, however many
- * they are: each closing states positions of the log below which all records were read, so one that left such a day out
- * would state too much.
- * @returns `days`: days to close again, then new days (at most MAX_DAYS_AT_ONCE); `more`: further new days are left for a later call; `ends`: log
- * positions up to which the lake is loaded; `until`: the first UTC day that may not be closed yet
+ * Finds the days to close now. Closed days with new records, or without their tables ({@link daysWithoutTables}), are
+ * all returned, however many they are: a close states the log positions below which all records were read, which would
+ * be false if it left such a day out.
+ * @returns `days`: days to close again, then new days (at most MAX_DAYS_AT_ONCE); `more`: further new days are left for
+ * a later call; `ends`: log positions up to which the lake is loaded; `until`: the first UTC day that may not be closed
+ * yet
  */
 export async function dueDays({ lake, publisher, partitions }: FileParts, unclosedFrom: string) {
   const { evidence } = await publisher.current();

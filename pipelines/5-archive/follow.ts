@@ -56,6 +56,7 @@ async function readNotedFiles(lake: Pick<Lake, "all">): Promise<Set<string>> {
 const findUnnotedParts = ({ leaves }: FileGroup, parts: Iterable<number>, notedFiles: ReadonlySet<string>): number[] =>
   [...parts].filter((part) => leaves.some(({ manifest }) => !notedFiles.has(noteName({ arc_id: manifest.id, part }))));
 
+/** @param removed number of rows that the lake deleted; null if the lake has not loaded them */
 const noteParameters = ({ type, day, next, leaves }: FileGroup, part: number, removed: number | null) => ({
   ids: JSON.stringify(leaves.map(({ manifest }) => manifest.id)),
   ...{ type, day, part, next: next[String(part)] ?? 0, removed },

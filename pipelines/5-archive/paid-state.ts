@@ -80,7 +80,10 @@ function findShownAgain(
   })[0];
 }
 
-/** Finds the call's Transfer on the chain: preferably a final one, else the one that was seen first. */
+/**
+ * Finds the call's Transfer on the chain: preferably a final one, else the one that was seen first.
+ * @param hasFinality true if a later record reports that the Transfer has become final
+ */
 function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
   const settlements = factsOfType<BodyOf<"settlement">>(facts, "settlement");
   const firstSettlement = [...settlements].sort(
@@ -97,7 +100,10 @@ function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
 const hasBegun = (result: Result | undefined): boolean =>
   result !== undefined && result.response_bytes > 0 && result.status !== 402 && !result.wall;
 
-/** Returns the score of an answer for which the right answer is known; 0 when the call ended without an answer. */
+/**
+ * Returns the score of a call's outcome: 0 if the right answer was known and the call `ended` without an answer, else
+ * the recorded `outcome`.
+ */
 const scoreOutcome = (input: string, ended: boolean, delivered: boolean, outcome: number | null): number | null =>
   input === "known_answer" && ended && !delivered ? (outcome ?? 0) : outcome;
 

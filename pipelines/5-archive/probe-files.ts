@@ -86,7 +86,7 @@ export async function makeProbeFiles(
 
 /**
  * Reads the spans of offsets that contain the records of a day. Adjacent spans are joined, so that a span still fits
- * the segments after two of them were merged.
+ * the segments after two segments were merged.
  */
 export async function readDaySpans(
   lake: Pick<Lake, "all">,
@@ -108,7 +108,10 @@ export async function readDaySpans(
   return spans;
 }
 
-/** Compresses and hashes lines as they arrive. No uncompressed text is written to disk. */
+/**
+ * Compresses and hashes lines as they arrive. No uncompressed text is written to disk. `isTool`: the lines are probes
+ * of MCP tools, which have further members.
+ */
 class LineFiles {
   readonly rows = new Map<number, number>();
   readonly files: MadeFile[] = [];
@@ -190,7 +193,7 @@ function probeLine({ event_id, cap, t, body }: ProbeRow, isTool: boolean): strin
 const compareBytes = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b));
 
 const LF = Buffer.from("\n");
-/** Leaves after which the loop yields to other work of the process; they take a few milliseconds. */
+/** Number of leaves after which the loop yields to other work of the process; they take a few milliseconds. */
 const LEAVES_PER_TURN = 64;
 /** Most leaves of one file. A leaf has about two kilobytes. */
 const LEAVES_PER_FILE = 100_000;

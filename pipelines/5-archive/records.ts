@@ -11,7 +11,7 @@ import type { Fact } from "./lines.ts";
 /** Topics of the event log whose records become evidence. */
 const EVIDENCE_TOPICS = ["observations.free", "observations.paid", "observations.mcp", "corrections"] as const;
 
-/** Records after which the loop yields to other work of the process; they take a few milliseconds. */
+/** Number of records after which the loop yields to other work of the process; they take a few milliseconds. */
 const FACTS_PER_TURN = 32;
 
 /** A row of evidence/records (of_day). */
@@ -51,8 +51,8 @@ export const positionsOfBucket = (ends: Positions, bucket: number, partitions: n
 
 /**
  * For each topic and partition: the highest next offset in the published closes, up to which evidence files have read
- * it. One number holds for all closed days, since the files of such days that an owner made up to the same positions are
- * published together or not at all (roles/protocol/evidence.ts).
+ * it. One number holds for all closed days, since the files of such days that an owner made up to the same positions
+ * are published together or not at all (roles/protocol/evidence.ts).
  */
 function closedPositions(fold: EvidenceFold, partitions: number): Positions {
   const positionsRead: Positions = {};

@@ -33,7 +33,7 @@ export interface SupersedeParts extends ArchivePlace, Pick<FilingParts, "now" | 
   logId: string;
 }
 
-/** In effect no limit of rows, since a file that replaces another is always one file. */
+/** A limit of rows that no file reaches, so that the rows which replace those of one file are again in one file. */
 const UNLIMITED_ROWS = 1_000_000_000;
 
 /**

@@ -19,7 +19,9 @@ export interface Change {
   /** Number of the notice for this watcher and endpoint, from 1. */
   seq: number;
   change: NoticeChange;
+  /** The compared members of the endpoint's card before this one; null if there was none. */
   from: Standing | null;
+  /** The compared members of this card. */
   to: Standing;
 }
 
@@ -49,8 +51,8 @@ export interface Message {
 
 /**
  * Signs a message under Standard Webhooks. Header `webhook-signature` contains `v1a,<base64>` of each signer, over
- * `id.timestamp.body`. If the receiver gave a key, `v1,<base64>` (HMAC) precedes these, the only kind that the common
- * libraries verify.
+ * `id.timestamp.body`. If the receiver gave a key, a signature `v1,<base64>` (HMAC) precedes these, since the common
+ * libraries verify no other kind.
  * @param attemptAt time of this attempt; receivers refuse messages with an old time
  * @param hmacKey base64
  */

@@ -40,7 +40,7 @@ const RETRY_PAUSES_MS = [
   10 * HOUR_MS,
   10 * HOUR_MS,
 ];
-/** A receiver whose attempts have all failed for this long gets no further notice, ms. */
+/** Time for which all attempts to a receiver must have failed until it gets no further notice, ms. */
 export const DISABLED_AFTER_MS = 5 * 24 * HOUR_MS;
 /** Longest pause that a receiver may request, ms. */
 const MAX_RETRY_AFTER_MS = 24 * HOUR_MS;
@@ -104,6 +104,7 @@ type NoticeMembers = Pick<
 
 /** The queue of one watcher, with the state of sending its notices. */
 interface SendingQueue extends NoticeQueue {
+  /** Is an attempt to send its first notice running? */
   isBusy: boolean;
   /** Nothing is sent before this time, unix ms, because of an error on our side. */
   pausedUntil: number;

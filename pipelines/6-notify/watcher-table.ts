@@ -27,8 +27,8 @@ export interface WatchedCap {
    */
   standing: Standing | null;
   /**
-   * Position of a leaf: a correction of this endpoint in this leaf or a later one was published after that card (before
-   * the first notice: after the watcher was created).
+   * Position in the tree from which corrections of this endpoint are newer than the card in the last delivered notice;
+   * before the first notice, newer than the watcher.
    */
   correctedFrom: number;
 }
@@ -61,7 +61,9 @@ export interface Watcher {
   readonly by: string | null;
   /** When the last notice was accepted, or when the watcher was created if none was. */
   usedAt: string;
+  /** The urls and ids as its creator wrote them, with the capability ids that they mean. */
   readonly watched: BodyOf<"watcher.created">["watched"];
+  /** State of each watched endpoint, by capability id. */
   readonly caps: Map<string, WatchedCap>;
   readonly tokenSha256: string;
   /** Base64; null if the watcher's creator gave no key. */
@@ -90,7 +92,8 @@ const STOP_REASONS = {
 };
 
 /**
- * When the table is full, a watcher whose receiver accepted no notice for this long, ms, is ended before all others.
+ * Time without an accepted notice, ms, after which a watcher counts as unused. When the table is full, unused watchers
+ * are ended before all others.
  */
 const UNUSED_MS = 90 * DAY_MS;
 
@@ -307,8 +310,8 @@ export function firstLeafToScan({ next, caps }: Watcher): number {
 }
 
 /**
- * Returns whether leaves were scanned for other queues that were not scanned for this one, and whether this one has
- * room.
+ * Returns whether this queue has room and lacks leaves that were already scanned for other queues.
+ * @param scannedTo position below which leaves were scanned for other queues
  */
 export const isBehind = ({ scannedTo: seen, waiting }: NoticeQueue, scannedTo: number): boolean =>
   seen < scannedTo && waiting.length <= MAX_WAITING / 2;
@@ -363,7 +366,10 @@ function enqueue(queue: NoticeQueue, { index: leaf, card }: GradeLeaf): void {
   queue.waiting.push({ capability, leaf, seq: seq + 1, change, from, to });
 }
 
-/** The `seq` and card that an endpoint will have for this watcher when all waiting notices are delivered. */
+/**
+ * Returns the last notice's `seq`, and the compared members of its card, as they will be for this watcher and endpoint
+ * when all waiting notices are delivered.
+ */
 function stateAfterQueue({ watcher, waiting }: NoticeQueue, cap: string): { seq: number; standing: Standing | null } {
   for (let i = waiting.length - 1; i >= 0; i--) {
     const queued = waiting[i]!;

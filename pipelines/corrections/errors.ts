@@ -1,6 +1,6 @@
 import { Failure } from "../../infra/errors.ts";
 
-/** The command names an endpoint, record, correction or file that is not in the record. */
+/** The error of a command or request that names an endpoint, a record or a correction which the log does not have. */
 export class NotInRecord extends Failure {
   constructor(message: string, options?: ErrorOptions) {
     super("unknown", message, options);
@@ -8,7 +8,8 @@ export class NotInRecord extends Failure {
 }
 
 /**
- * A dispute is not signed with the key of an address at which this endpoint, according to the record, asked to be paid.
+ * The error of a dispute that is not signed with the key of an address at which the endpoint, according to our records,
+ * asked to be paid.
  */
 export class NotThePayee extends Failure {
   constructor(message: string, options?: ErrorOptions) {
@@ -17,8 +18,8 @@ export class NotThePayee extends Failure {
 }
 
 /**
- * A dispute is malformed, addressed to another service, or too old or too new. `errors` has a JSON pointer for each
- * fault.
+ * The error of a dispute that is malformed, addressed to another service, or signed too long ago or in the future.
+ * `errors` has a JSON pointer for each fault.
  */
 export class BadDispute extends Failure {
   constructor(readonly errors: readonly { pointer: string; detail: string }[]) {

@@ -35,15 +35,15 @@ export interface BuyingDeps extends Omit<CancellingDeps, "hasWastedTooMuch"> {
    * whether money moved.
    */
   till: Till;
-  /** Reads from the chain whether a buyer's payment can still charge it. */
+  /** Reads from the chain whether the authorization in a buyer's payment is unused, used or cancelled. */
   readNonce: Authorizations["stateOf"];
   /** Acts on orders whose buyer pays into escrow. */
   holding: Holding;
   /** Store of request bodies and answers. */
   objects: OrderObjects;
   /**
-   * Returns why nothing is sold now, in words for a buyer (for example, a buyer could not be charged); null when calls
-   * are sold.
+   * Returns why nothing is sold to anybody now (for example, since an earlier buyer could not be charged), in words for
+   * a buyer; null when calls are sold.
    */
   closed?: () => string | null;
   metrics: Pick<Metrics, "count" | "time">;
@@ -97,8 +97,8 @@ export interface OwnFailure {
 }
 
 /**
- * The call is not bought, for the reason in the message, which is returned to the buyer. No payment was sent to a
- * seller, and nobody is charged.
+ * The error for a call that is not bought. Its message is the reason, which is returned to the buyer. Nobody is
+ * charged.
  */
 export class NotBought extends Failure {
   /** @param exactOnly true: a payment into escrow would have been accepted */
@@ -168,7 +168,10 @@ export class Buying {
     return this.#activeOrders.has(order.id) || this.cancelling.isActing(order);
   }
 
-  /** Appends the claim, which makes the payment ours to act on, and reads it back. */
+  /**
+   * Appends the order's first step, which claims the buyer's payment for the order, and reads it back. Returns the
+   * order that has the payment, which is an earlier one if its claim is before ours in the log.
+   */
   async #appendClaim(id: string, key: string, claim: Purchase["claim"], credit: boolean): Promise<Order> {
     const { number: since_block } = await this.deps.seller.rail.head();
     return this.deps.orders.claim(id, key, { ...claim, since_block, ...(credit ? { credit } : {}) });
@@ -508,7 +511,8 @@ export class Buying {
       const gas = await this.readGas(order, "charge", result.outcome === "refused" ? result.tx : null);
       const txMember = result.tx === undefined ? {} : { tx: result.tx };
       const isRefused = result.outcome === "refused";
-      // Read after every attempt: a facilitator may not say that it was the wallet, and the wallet may be filled again.
+      // The balance is read after every attempt: a facilitator may not report that the wallet held too little, and the
+      // wallet may be filled again before recovery looks at it.
       const balance = await this.payerBalance(order).catch(() => null);
       const balanceMember = balance === null || !isRefused ? {} : { payer_has: balance };
       const isShort = balance !== null && parseMoney(balance) < parseMoney(order.quote.total);

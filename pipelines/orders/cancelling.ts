@@ -26,8 +26,8 @@ export interface CancellingDeps {
 /** Pauses (real ms) between reads of the chain until a cancellation that was sent is found. */
 const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
 /**
- * A payment that expires sooner than this (chain seconds) is not cancelled: the cancellation would not be worth its
- * gas.
+ * Least remaining validity of a payment that is cancelled, chain seconds. Cancelling a payment that expires sooner
+ * would not be worth the gas.
  */
 const MIN_VALIDITY_TO_CANCEL_S = 10;
 /**
@@ -60,12 +60,12 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the payment of the newest leg (payment to a seller) by EIP-3009's cancelAuthorization, and writes the
-   * step that follows from what the chain shows. Another seller may be paid only once the token's contract refuses
-   * the authorization that this seller has. A cancellation is not announced in the log before it is sent: it moves no
+   * Cancels the payment of the newest leg (payment to a seller) by EIP-3009's cancelAuthorization, and writes the step
+   * that follows from what the chain shows. Another seller may be paid only once the token's contract refuses the
+   * authorization that this seller has. A cancellation is not announced in the log before it is sent: it moves no
    * money, and the contract refuses a second one.
-   * @returns true when the seller can finally no longer take the money; false too when the wallet that paid cannot be
-   * used, or its outside signer does not sign
+   * @returns true when the cancellation is final; false otherwise, also when the wallet that paid cannot be used, or
+   * its outside signer does not sign
    */
   async cancelPayment(order: Order): Promise<boolean> {
     const { orders, logger } = this.deps;
@@ -126,8 +126,8 @@ export class Cancelling {
   }
 
   /**
-   * Cancels the last payment of an order whose answer did not pass, since nothing is bought from that seller's
-   * address until the seller can no longer take the money. The buyer does not wait for this. If this process stops,
+   * Cancels the last payment of an order whose answer did not pass, since nothing is bought from that seller until it
+   * can no longer take the money. The buyer does not wait for this. If this process stops,
    * another one does it by {@link cancelAbandoned}.
    * @param mayCancel called once, before the cancellation is sent; returns whether it may be sent (default: {@link
    * mayCancel} for the order's payer)

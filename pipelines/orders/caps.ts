@@ -57,13 +57,17 @@ export interface OrderCaps {
   bytesPerNetworkDay: bigint;
 }
 
-/** If each transaction costs a cent of gas, failed transactions for one wallet cost us less than a dollar a day. */
+/**
+ * Most failed transactions for one wallet in a UTC day. If each costs a cent of gas, they cost us less than a dollar.
+ */
 const WASTED_PER_PAYER_DAY = 60n;
 /**
  * Most that may be lost in a UTC day through all sellers with a letter before only orders on credit are bought, as a
- * multiple of `lossPerDay`: one input can make many honest sellers answer with an error that they were paid for.
+ * multiple of `lossPerDay`. It is above 1, since one buyer's input can make many honest sellers answer with an error
+ * for which they were paid.
  */
 const LETTERED_LOSS_FACTOR = 4n;
+/** Most bytes that we store for one payer's uncharged orders of a UTC day. */
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
 /** The daily limits of a client network, as a multiple of one payer's, since several buyers may share a network. */
 const NETWORK_FACTOR = 4n;
@@ -111,7 +115,9 @@ export interface SellerSide extends SellerIdentity {
   micro: bigint;
 }
 
-/** What an order adds to the sums until the table of orders has read it from the log. */
+/**
+ * The stakes of an order that is being appended to the log. They are added to the sums until the table has the order.
+ */
 interface Reservation {
   stakes: readonly Stake[];
   isInTable: (table: OrderTable) => boolean;
@@ -196,7 +202,8 @@ export class Caps {
   /**
    * May this buyer have a call? A payment into escrow puts none of our money at risk with its buyer, so its payer is
    * refused only for too many failed transactions, too many stored bytes, and what was lost through sellers.
-   * @param counted if not null, the sums include the order already, with this credit
+   * @param counted null for an order that the sums do not include yet; otherwise whether the order, which they include,
+   * is on credit
    */
   standingOfBuyer(buyer: BuyerSide, counted: { credit: boolean } | null = null): Standing {
     const dayRefusal = this.#dayLimitRefusal(buyer, counted ? 0n : buyer.micro);
@@ -216,7 +223,7 @@ export class Caps {
     return creditLeft >= 0n ? { credit: true } : { says: overallRefusal ?? DAY_LOSS_REACHED, exactOnly };
   }
 
-  /** Returns why too much of ours stands behind this buyer's calls now, in words, or null. */
+  /** Returns, in words, that too much of our money is at risk for this buyer or its network now; null if it is not. */
   #exposureRefusal(buyer: BuyerSide, sumOf: (name: string) => bigint): string | null {
     const { caps } = this;
     const day = this.day();
@@ -241,16 +248,15 @@ export class Caps {
     return sumOf(SUM.lostInAll(this.day())) >= caps.lossPerDay ? DAY_LOSS_REACHED : null;
   }
 
-  /** Returns why a buyer without credit may not buy from sellers today, by whichever scheme, in words, or null. */
+  /** Returns why a buyer without credit may not buy from sellers today with any payment scheme, in words, or null. */
   #sellersLossRefusal(): string | null {
     const limit = LETTERED_LOSS_FACTOR * this.caps.lossPerDay;
     return this.table.sum(SUM.lost(this.day(), LETTERED)) >= limit ? SELLERS_LOSS_REACHED : null;
   }
 
   /**
-   * Returns why this buyer may not order any more today, by whichever payment scheme, in words; null if the buyer
-   * may.
-   * @param addedMicro what the order would add to what failed
+   * Returns why this buyer may not order any more today with any payment scheme, in words; null if the buyer may.
+   * @param addedMicro what would be lost if the seller's answer to this order failed too; 0 if the sums include that
    */
   #dayLimitRefusal(buyer: BuyerSide, addedMicro: bigint): string | null {
     if (this.hasWastedTooMuch(buyer)) return "Too many payments came to nothing today; ask again tomorrow.";

@@ -12,6 +12,7 @@ import { areLegsDecided, faultOf, type Leg, type Order } from "./order.ts";
 export interface Books {
   /** Network (CAIP-2 id) and token contract, separated by a space, in lower case. */
   asset: string;
+  /** Number of orders in this asset. */
   orders: number;
   /**
    * Balance of each account, millionths of the token. Debits are positive: accounts of what we have are above zero,
@@ -27,21 +28,21 @@ export interface Books {
 /** One movement of money that the chain has confirmed, with what is needed to find it there. */
 export interface Movement {
   order: string;
+  /** A buyer paid us (charge), we paid a seller (call), a seller or we sent the money back (call sent back, refund). */
   what: "charge" | "call" | "call sent back" | "refund";
   tx: string;
+  /** Millionths of the token. */
   micro: bigint;
   from: string;
   to: string;
-  /** Nonce of the authorization that moved the money; null for a plain transfer or a capture, which is found by `tx`. */
+  /** Nonce of the authorization that moved the money; null for a plain transfer or a capture: `tx` finds those. */
   nonce: string | null;
   sinceBlock: number;
-  /** When the newest step of the order was appended to the log, unix seconds: the movement is not younger. */
+  /** When the newest step of the order was appended to the log, unix seconds: the money moved before that. */
   recordedAt: number;
-  /**
-   * The account of our wallet (`till` receives from buyers, `float` pays sellers), and the account of the opposite
-   * entry.
-   */
+  /** The account of our wallet whose money moved: `till` receives from buyers, `float` pays sellers. */
   cash: "till" | "float";
+  /** The account of the opposite entry, such as `sales`. */
   against: string;
 }
 

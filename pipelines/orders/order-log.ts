@@ -58,8 +58,8 @@ export interface OrderLogOptions {
    */
   staleMs?: number | undefined;
   /**
-   * The money that calls are sold for; orders in other money, made under other settings, are left alone (default: orders
-   * in any money are acted on).
+   * The money that calls are sold for; orders in other money, made under other settings, are left alone (default:
+   * orders in any money are acted on).
    */
   sold?: Money | undefined;
   /** The clock of this machine, which runs in real time (default: the system's). */

@@ -68,8 +68,8 @@ export interface SweepDeps {
 type Verdict = "order" | "buyer" | "uncharged" | "recorded" | "expired" | "unknown";
 
 /**
- * Removes objects of orders that nobody needs any more: all objects of an order that ended without a charge, and the
- * answer of a charged order after `keepDays`. Each turn goes through a bounded number of keys, from the oldest day to
+ * Removes objects of orders that nobody needs any more ({@link neededBy}), and the answer of a charged order after
+ * `keepDays`. Each turn goes through a bounded number of keys, from the oldest day to
  * the newest; a pass is the turns from the first key to the last. Any number of replicas may sweep at once: what is
  * removed follows from the log and the listing of the store alone, and removing an object twice does no harm.
  */
@@ -85,6 +85,7 @@ export class ObjectSweep {
   #pages: { upTo: string; objects: number; bytes: number }[] = [];
   /** Answers of charged orders with keys up to this one are removed before `keepDays` are over; "" for none. */
   #evictUpTo = "";
+  /** Did the objects that open orders need exceed `maxBytes` alone, at the end of the last pass? */
   #isFull = false;
 
   constructor(private readonly deps: SweepDeps) {}

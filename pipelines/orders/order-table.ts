@@ -29,6 +29,7 @@ export interface Loss {
   leg: number;
   /** UTC day of the order. */
   day: string;
+  /** Address of the seller. */
   payTo: string;
   /** Domain of the endpoint; all names under one hosting platform count as one domain. */
   platform: string;
@@ -38,10 +39,11 @@ export interface Loss {
   payer: string;
   /**
    * Who caused the loss. `seller`: the seller's answer did not pass. `buyer`: the buyer's payment could not be
-   * collected. `ours`: our process stopped midway, or could not send the charge. Only the first counts against the seller; otherwise a buyer that
-   * empties its wallet could block the seller for all other buyers.
+   * collected. `ours`: our process stopped midway, or could not send the charge. Only a loss with fault `seller` counts
+   * against the seller; otherwise a buyer that empties its wallet could block the seller for all other buyers.
    */
   fault: "seller" | "buyer" | "ours";
+  /** Price of the call, millionths of a dollar. */
   micro: bigint;
 }
 
@@ -56,12 +58,18 @@ export interface Money {
 /** A transfer by which a seller paid back a loss. One transaction may have several. */
 export interface Repayment {
   tx: string;
+  /** Dollars as text. */
   amount: string;
-  /** Address of the seller, and our wallet that had paid it. */
+  /** Address of the seller. */
   from: string;
+  /** Our wallet that had paid the seller. */
   to: string;
 }
 
+/**
+ * One entry of the saved table: an order, and whether it is open; or, after all orders, the id of a closed order. The
+ * ids are in the sequence in which the orders were closed.
+ */
 type SavedEntry = { order: Order; open: boolean } | { closed: string };
 
 /**
@@ -189,8 +197,8 @@ export class OrderTable implements StoredFold {
   }
 
   /**
-   * Has this seller our money for an answer that did not pass, or may the seller still take it? Its endpoint counts,
-   * and its address if the endpoint has no letter ({@link debtNamesOf}).
+   * Has this seller our money for an answer that did not pass, or may the seller still take it? Debts of its endpoint
+   * count, and debts of its address if the endpoint has no letter ({@link debtNamesOf}).
    */
   isOwedBy(seller: SellerIdentity): boolean {
     return debtNamesOf(seller).some((where) => this.sum(SUM.owes(where)) > 0n);

@@ -38,11 +38,13 @@ export interface Leg {
   /** The endpoint's class, whose check judges the answer. */
   readonly class: string;
   fate: LegFate;
+  /** Transaction in which the seller took our payment; null unless `fate` is `paid`. */
   tx: string | null;
   /** Transaction in which the seller sent the money back, as text; null if it has not. */
   recovered: string | null;
-  /** Amount that the seller sent back. */
+  /** Amount that the seller sent back, as text; null if it sent nothing. */
   recoveredAmount: string | null;
+  /** The seller's answer as the step `seller_result` describes it; null while the log has no such step of this leg. */
   result: Pick<
     StepOf<"seller_result">,
     | "status"
@@ -58,6 +60,7 @@ export interface Leg {
     | "unmet"
     | "at"
   > | null;
+  /** Did the answer pass, and if not, whose fault is it? null before the step `checked`. */
   checked: Pick<StepOf<"checked">, "pass" | "fault"> | null;
 }
 
@@ -70,6 +73,7 @@ export interface Order {
   readonly id: string;
   /** Key of the buyer's payment in the log (claim.ts). */
   readonly key: string;
+  /** Partition of the log topic `orders` that has all steps of the order. */
   readonly partition: number;
   /**
    * Log offsets of the order's first step (`claimed`) and of the newest `seller_intent`. A replica (selling process)
@@ -90,6 +94,7 @@ export interface Order {
   readonly paymentSha256: string;
   readonly requestSha256: string;
   readonly quote: Quote;
+  /** Did the buyer agree that the call is published whole? */
   readonly publish: boolean;
   /** The buyer's own expectation of the answer; null if it stated none. */
   readonly expect: Readonly<Record<string, unknown>> | null;
@@ -134,7 +139,7 @@ export interface Order {
   says: string | null;
   /** Why our own operation gave no answer, as returned to the buyer; else null. */
   problem: WorkProblem | null;
-  /** Transaction that charged the buyer, and its amount. */
+  /** Transaction that charged the buyer, and its amount; null while no charge is known. */
   charged: { tx: string; amount: string } | null;
   /**
    * Transaction that put the buyer's money into escrow, and the time (unix seconds) until which we may capture
@@ -143,14 +148,15 @@ export interface Order {
   hold: { tx: string; captureDeadline: number } | null;
   /** Our transfer back to the buyer. `at`: log offset of the step `refund_intent`, which holds the signed transfer. */
   refund: { at: number; from: string; nonce: string; validBefore: number; sinceBlock: number } | null;
+  /** Transaction that sent the charge back to the buyer, and its amount; null before that. */
   refunded: { tx: string; amount: string } | null;
   /** Gas cost of each of our own transactions. */
   gas: Gas[];
   /** Hashes of the transactions that were sent to charge the buyer. */
   sent: string[];
   /**
-   * The payer's balance, in dollars, when its last charge was refused; null if that was not refused, or the balance
-   * could not be read.
+   * The payer's balance, in dollars as text, when its last charge was refused; null if the last charge was not refused,
+   * or the balance could not be read.
    */
   refusedAt: string | null;
   /**
@@ -158,7 +164,7 @@ export interface Order {
    * or the wallet held too little?
    */
   failedByPayer: boolean;
-  /** Whose fault it is that an order that was written off was not charged; null: its buyer's. */
+  /** `ours` if the order was written off since we did not charge its buyer in time; null otherwise. */
   unchargedFault: "ours" | null;
   /** Bytes of the order's records in the log. */
   bytes: number;
@@ -170,14 +176,16 @@ export interface Order {
   /** The buyer's authorization cannot be used any more. */
   expired: boolean;
   /**
-   * The call was written to the public record, whole or as salted commitments, or never will be, because its bytes
-   * were lost.
+   * True when nothing more is written about the call to the public record: it is there, whole or as salted commitments,
+   * or it never will be, because its bytes were lost.
    */
   recorded: boolean;
 }
 
 interface Rule {
+  /** States that the step may follow. */
   from: readonly Order["state"][];
+  /** A further condition on the order before the step; absent: none. */
   when?: (order: Order) => boolean;
 }
 
@@ -199,8 +207,8 @@ function mayPay(order: Order): boolean {
 }
 
 /**
- * For each step the states that it may follow (orders.md, States). After any other state the step changes nothing,
- * since its writer had not read the newest steps.
+ * For each step the states that it may follow (orders.md, States). In any other state of the order the step changes
+ * nothing: its writer had not read the newest steps.
  */
 const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   rejected: { from: ["claimed"] },

@@ -48,8 +48,8 @@ export const createSalts = (): Salts => {
 };
 
 /**
- * Returns a function that makes the pseudonym of a buyer's wallet for the public record. All replicas make the same
- * one. The name is an HMAC and not a plain hash: addresses are public, so anybody could hash a list of them and
+ * Returns a function that makes the pseudonym of a buyer's wallet for the public record. All replicas make equal
+ * pseudonyms. The name is an HMAC and not a plain hash: addresses are public, so anybody could hash a list of them and
  * compare. The HMAC's key is derived from the secret for this purpose alone, so names reveal nothing about other keys
  * that are derived from the secret.
  * @param secret of the whole service, at least 32 bytes
@@ -71,7 +71,7 @@ export const requestBytes = (
 
 /**
  * Reads the salts of an order from its claim in the log.
- * @returns null for a published call, and for an order without a call
+ * @returns null for a published call, for an order without a call, and for an older order
  * @throws StepNotSeen
  */
 export async function readSalts(orders: Pick<OrderLog, "read">, order: Order): Promise<Salts | null> {
@@ -122,7 +122,10 @@ export class PublishingCalls {
     });
   }
 
-  /** Reads request and answer of a call. @returns null when bytes are missing or do not match the hashes in the steps */
+  /**
+   * Reads request and answer of a call.
+   * @returns null when bytes are missing or do not match the hashes in the steps
+   */
   async #readCall(order: Order, leg: Leg, result: BoughtCall["result"]): Promise<BoughtCall | null> {
     const { orders, objects } = this.deps;
     const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });

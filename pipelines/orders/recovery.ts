@@ -61,11 +61,9 @@ interface OrderKind {
    * up to {@link MAX_PAUSE_MS}.
    */
   everyMs: number;
-  /**
-   * Most orders that are checked at the same time, and most in one turn. If more are due, those that have been due
-   * longest come first.
-   */
+  /** Most orders that are checked at the same time. */
   atOnce: number;
+  /** Most orders that are checked in one turn. If more are due, those that have been due longest come first. */
   perTurn: number;
 }
 
@@ -94,7 +92,7 @@ interface NextLook {
 
 /**
  * Was the last charge refused although the payer held enough? Then the refusal may be the facilitator's own trouble,
- * such as a nonce of its wallet that was used twice, and it says nothing about the next attempt.
+ * such as a nonce of its wallet that was used twice, and the next attempt may succeed.
  */
 const wasRefusedThoughCovered = ({ state, refusedAt, quote }: Order): boolean =>
   state === "settle_unknown" && refusedAt !== null && parseMoney(refusedAt) >= parseMoney(quote.total);
@@ -115,10 +113,9 @@ const LOSSES_PER_ROUND = 20;
  */
 export class Recovery {
   readonly #nextLooks = new Map<string, NextLook>();
-  /**
-   * Kinds of orders that a turn is checking at the moment, and the look in progress at each order, by the order's id.
-   */
+  /** Kinds of orders that a turn is checking at the moment. */
   readonly #kindsUnderWay = new Set<OrderKind>();
+  /** For each order that is being checked, by its id, the promise that resolves when the check has ended. */
   readonly #looking = new Map<string, Promise<void>>();
   /**
    * For each loss, by order id and leg number, the block at which the next search for a repayment begins. The loss
@@ -477,11 +474,11 @@ export class Recovery {
   }
 
   /**
-   * Looks for losses (payments for answers that failed) that sellers paid back. A Transfer of at least the price,
-   * from the seller's address to the wallet that paid the seller, pays back one loss; one transaction may have several
-   * such Transfers. Each call checks the {@link
-   * LOSSES_PER_ROUND} losses that were checked longest ago, from the block after the last one that was read for them.
-   * Losses that a buyer or we caused are skipped, since no seller sends those back.
+   * Looks for losses (payments for answers that failed) that sellers paid back. A Transfer of at least the price, from
+   * the seller's address to the wallet that paid the seller, pays back one loss; one transaction may have several such
+   * Transfers. Each call checks the {@link LOSSES_PER_ROUND} losses that were checked longest ago, from the block after
+   * the last one that was read for them. Losses that a buyer or we caused are skipped, since no seller sends those
+   * back.
    */
   async recoverLosses(): Promise<void> {
     const { orders } = this.deps.buying;
@@ -519,7 +516,8 @@ export class Recovery {
       return;
     }
     // The order is taken over only when there is a step to write; otherwise replicas would take it over from each other
-    // for ever. Taking it over reads the log, in which the transfer may be another loss's by then.
+    // for ever. The search is repeated after that, since taking the order over reads new steps, of which one may have
+    // recorded this transfer as the repayment of another loss.
     const repayment = (await this.#isOursOrAdopted(order)) ? findUnclaimedRepayment() : null;
     if (!repayment) return;
     const step = { state: "leg_recovered", leg: leg.leg, tx: repayment.tx, amount: moneyOf(repayment) } as const;
@@ -527,7 +525,7 @@ export class Recovery {
   }
 }
 
-/** Does the seller of this leg (payment to a seller) have money of ours that it should send back? */
+/** Has the seller of this leg (payment to a seller) taken our money for an answer that failed, and not sent it back? */
 const isOwed = ({ fate, recovered, checked }: Leg): boolean =>
   fate === "paid" && recovered === null && checked?.pass === false && checked.fault === "seller";
 
@@ -549,7 +547,9 @@ function findUnclaimed(
   return unclaimed;
 }
 
-/** Returns the smallest of these transfers that is at least so large, micro-units; undefined if there is none. */
+/**
+ * Returns the smallest of the transfers whose amount is at least `leastMicro` micro-units; undefined if there is none.
+ */
 function findSmallest(transfers: readonly Settlement[], leastMicro: bigint): Settlement | undefined {
   const microOf = ({ amountAtomic }: Settlement): bigint => atomicToMicro(amountAtomic, 6) ?? 0n;
   return transfers

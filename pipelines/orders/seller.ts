@@ -44,7 +44,9 @@ export interface SellerQuote {
   request: CallRequest;
   priceMicro: bigint;
   payTo: string;
+  /** The offer of the seller's 402 that we would pay. */
   entry: PayableEntry;
+  /** Parts of the seller's 402 that the payment has to repeat. */
   context: SignContext;
   /** The values with which the answer is compared. A schema that cannot be used is left out. */
   want: Expectation;
@@ -102,6 +104,7 @@ export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
   /** Url and method under which the endpoint is listed; absent: those of the request. */
   url?: string;
   method?: BoughtRequest["method"];
+  /** Name of the tool, for an endpoint of an MCP server; null or absent for any other endpoint. */
   tool?: string | null;
   /** Class (kind of endpoints) that the listing names; absent if there is no listing. */
   listedClass?: string | undefined;
@@ -114,7 +117,7 @@ export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
 
 /** Longest JSON Schema that is used to validate an answer, characters. */
 const MAX_SCHEMA_CHARS = 100_000;
-/** Most characters of a signed payment header without the parts of the seller's 402 that the header repeats. */
+/** Most characters of a signed payment header that are not repeated from the seller's 402. */
 const MAX_SIGNED_WITHOUT_ECHO = 2_048;
 /**
  * Longest validity of our payment to a seller, chain seconds. It is short, since a seller that gave no answer can
@@ -145,7 +148,7 @@ async function usableSchemaOf({ reader }: Pick<ProbeDeps, "reader">, schema: unk
   return readResult.ok && readResult.value ? schema : undefined;
 }
 
-/** What the seller did in place of asking for payment, by the probe's state, as the end of a sentence. */
+/** For each state in which a probe ends without readable terms, what the seller did, as the end of a sentence. */
 const STATE_WORDS = {
   free: "answered without asking for payment",
   malformed: "answered 402 with terms that cannot be read",
@@ -156,7 +159,8 @@ const STATE_WORDS = {
 } as const;
 
 /**
- * Returns why nothing is bought from a seller whose 402 has no offer that can be paid, in words. @param network CAIP-2
+ * Returns why nothing is bought from a seller whose 402 has no offer that can be paid, in words.
+ * @param network CAIP-2 id of the network on which we pay; several are separated by commas
  */
 export const noOfferText = (network: string): string =>
   `Sellers are paid on ${network} here, and its newest 402 has no offer there that we can pay.`;
@@ -228,7 +232,7 @@ function echoLengthOf({ x402Version, challenge, raw }: PayableEntry, { resource,
   return Math.ceil((Buffer.byteLength(echoed) * 4) / 3);
 }
 
-/** Returns the need of the payment to a seller, as it is signed. */
+/** Returns what a wallet needs for the payment to a seller: the network, token and amount, and how long it is valid. */
 const needOf = ({ network, asset, amountAtomic, maxTimeoutSeconds }: PayableEntry): PaymentNeed => ({
   ...{ network, asset, amountAtomic },
   validForS: Math.min(maxTimeoutSeconds, SELLER_VALIDITY_S),
@@ -295,7 +299,8 @@ export async function signIntent(
     };
   } catch (error) {
     if (error instanceof CannotSign) return { says: `The seller's terms cannot be signed: ${error.message}.` };
-    // Do not send a wrong signature: an honest seller would refuse it, and the refusal would be recorded as its failure.
+    // A wrong signature is not sent: an honest seller would refuse it, and the refusal would be recorded as its
+    // failure.
     if (error instanceof NotSigned)
       return { says: "The signer of our wallet did not sign the payment to this seller." };
     const says = whyNoFloat(error);

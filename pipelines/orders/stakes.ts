@@ -3,10 +3,10 @@ import { platformOf } from "../record/url.ts";
 import { areLegsDecided, faultOf, isWasted, type Leg, type Order, unpaidLegs } from "./order.ts";
 
 /**
- * What one order (a call that a buyer buys through us) adds to one of the sums that the caps (caps.ts) limit: the
- * sum's name, and an amount in millionths of a dollar, or a count. An order in progress adds the money at risk to the
- * sums of its buyer and its seller. An order that ended with a loss, or whose buyer is being refunded, adds the loss
- * only to the sums of the buyer or seller that caused it.
+ * What one order (a call that a buyer buys through us) adds to one of the sums that the caps (caps.ts) limit: the sum's
+ * name, and an amount in millionths of a dollar, or a count. An order in progress adds the money at risk to the sums of
+ * its buyer and its seller. An order that ended with a loss, or whose buyer is being refunded, adds the loss to the
+ * sums of the buyer or seller that caused it. A loss that a seller caused is also in the sums `failed` of the buyer.
  */
 export type Stake = readonly [sum: string, amount: bigint];
 
@@ -55,7 +55,7 @@ export const SUM = {
   bytes: (day: string, who: string) => `bytes ${day} ${who}`,
 } as const;
 
-/** Stand for `where` in the sums over all sellers whose endpoint had no letter (grade), or had one, when they were paid. */
+/** The values of `where` for the sums over all sellers whose endpoint, when paid, had no letter (grade), or had one. */
 export const UNLETTERED = "unlettered";
 export const LETTERED = "lettered";
 
@@ -90,9 +90,10 @@ export const sellerNamesOf = (seller: SellerIdentity): string[] => [
 ];
 
 /**
- * Returns the names by whose debts nothing is bought from a seller: its endpoint, and its address if the endpoint has no
- * letter. The seller's 402 names the address, so a thief takes a fresh one for each call, or that of an honest seller,
- * which must not be shut out by it. Nor must the sellers of a market be, whose endpoints share a domain.
+ * Returns the names under which a seller's debts are looked up; with a debt under one of them nothing is bought from
+ * the seller. They are its endpoint, and its address if the endpoint has no letter. A seller chooses the address in its
+ * 402: a thief may name a fresh one for each call, or that of an honest seller with a letter, which this must not shut
+ * out. The domain is no such name, since all sellers of a market share one.
  */
 export const debtNamesOf = ({ payTo, cap, lettered }: Omit<SellerIdentity, "url">): string[] => [
   `cap ${cap}`,
@@ -139,8 +140,8 @@ function stakesUnderWay(order: Order): Stake[] {
 }
 
 /**
- * Returns the loss of a leg (payment to a seller) for which no buyer pays, as additions to the sums of the buyer or
- * seller that caused it.
+ * Returns the loss of a leg (payment to a seller) for which no buyer pays, as additions to the sums in which it counts.
+ * They depend on who caused the loss.
  */
 function stakesOfLoss(order: Order, leg: Leg, day: string): Stake[] {
   const micro = parseMoney(leg.price);

@@ -17,13 +17,15 @@ export interface PublishedCard {
   band: Band;
   raw_band: Band;
   headline: boolean;
-  /** Hash of what makes a card worth publishing: a newer one with this hash is not published (3-grade/changed.ts). */
+  /** Hash of what makes a card worth publishing: a newer one with this hash is published only weekly (changed.ts). */
   compared: string;
 }
 
 const texts = new TextPacker();
 
-/** The headline card. The index shows its text, so the text is kept, packed; that of other cards is not kept. */
+/**
+ * The headline card. Its text is kept in packed form, since the index shows it; the text of other cards is not kept.
+ */
 export class HeadlineCard implements PublishedCard {
   readonly headline = true;
   private readonly packed: string;
@@ -37,7 +39,7 @@ export class HeadlineCard implements PublishedCard {
     readonly why: string,
     /** null if the card has no such member. */
     readonly sample_count: number | null,
-    /** Whether the card has `components`. A card without components rests on no measurement (publication.md, Leaves). */
+    /** Has the card `components`? A card without them rests on no measurement (publication.md, Leaves). */
     readonly measured: boolean,
     text: string,
   ) {
@@ -64,7 +66,8 @@ export interface PublishedCap extends Endpoint<PublishedCard, RawLetter> {
 
 /** What publisher and auditor keep of an endpoint's leaves. */
 export const PUBLISHED_PROJECTION: Projection<PublishedCap> = {
-  // Written as one literal, since V8 stores members that a spread adds outside of the object, which makes each copy slower.
+  // Written as one literal, since V8 stores members that a spread adds outside of the object, which makes each copy
+  // slower.
   createEndpoint: (cap) => ({
     cap,
     listing: null,
@@ -109,7 +112,9 @@ const WITHDRAWING_KINDS = new Set(["correction", "reinstated"]);
 export const wasCorrectedBetween = (cap: PublishedCap, after: number, before = Number.POSITIVE_INFINITY): boolean =>
   cap.corrections.some((one) => one.leaf > after && one.leaf < before && WITHDRAWING_KINDS.has(one.kind));
 
-/** Newest UTC day whose one publication a group of cards has used up (verification-method.md section 6); "" for none. */
+/**
+ * Newest UTC day whose one publication a group of cards has used up (verification-method.md section 6); "" for none.
+ */
 export function lastCountedDayOf(cap: PublishedCap): string {
   const firstCard = cap.cards[0];
   if (!firstCard) return "";

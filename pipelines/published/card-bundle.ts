@@ -21,9 +21,9 @@ const Jwk = z.object({
 });
 
 /**
- * One published card with everything that proves it offline (docs/card-bundle.md): the leaf of the log that holds the card,
- * its inclusion proof (RFC 9162 section 2.1.3), the checkpoint with its cosignatures (c2sp.org/tlog-checkpoint), and the
- * published keys.
+ * One published card with everything that proves it offline (docs/card-bundle.md): the leaf of the log that holds the
+ * card, its inclusion proof (RFC 9162 section 2.1.3), the checkpoint with its cosignatures (c2sp.org/tlog-checkpoint),
+ * and the published keys.
  */
 export const CardBundle = z.strictObject({
   schema: z.literal(BUNDLE_SCHEMA),
@@ -45,7 +45,11 @@ export async function readLeafText({ reader }: Snapshot, index: number): Promise
   return (await reader.entries(n))[index - n * TILE_WIDTH]!.toString("utf8");
 }
 
-/** Makes the bundle of a grade leaf. @param leaf RFC 8785 text of the leaf at `index`. @throws MissingObject, Tampered */
+/**
+ * Makes the bundle of a grade leaf.
+ * @param leaf RFC 8785 text of the leaf at `index`
+ * @throws MissingObject, Tampered
+ */
 export async function makeCardBundle(
   { head, reader }: Snapshot,
   { index, leaf, capability_id }: Pick<CardBundle, "index" | "leaf" | "capability_id">,

@@ -13,7 +13,9 @@ export class Rollback extends Failure {
   }
 }
 
-/** Two signed checkpoints that contradict each other: they prove that the holder of the log key signed two histories. */
+/**
+ * Two signed checkpoints that contradict each other: they prove that the holder of the log key signed two histories.
+ */
 export class Forked extends Failure {
   /** @param evidence file of both notes, in the mirror's state folder */
   constructor(

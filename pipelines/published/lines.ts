@@ -49,7 +49,9 @@ export class LineSplitter {
   }
 }
 
-/** Facts of a text: bytes, lines, the length of the longest line without its newline, and the hash of the whole text. */
+/**
+ * Facts of a text: bytes, lines, the length of the longest line without its newline, and the hash of the whole text.
+ */
 export interface TextFacts {
   size: number;
   lines: number;
@@ -60,7 +62,9 @@ export interface TextFacts {
 /** The facts of the text in a zstd frame; `not` is the reason when the frame is damaged or too long. */
 export type FrameFacts = TextFacts | { not: string };
 
-/** Callbacks while a frame is unpacked, before anything is proven. They must not keep a buffer: its memory is reused. */
+/**
+ * Callbacks while a frame is unpacked, before anything is proven. They must not keep a buffer: its memory is reused.
+ */
 export interface FrameCallbacks {
   onChunk?: (chunk: Buffer) => void;
   /** Each line of at most `maxLine` bytes, without its newline. */

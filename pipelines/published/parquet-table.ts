@@ -5,7 +5,7 @@ import type { YieldToOthers } from "../../infra/concurrency.ts";
 
 const { ParquetSchema, ParquetWriter } = parquet;
 
-/** Rows that are in memory at once. */
+/** Number of rows that are in memory at once: those of one row group of the file. */
 const ROWS_PER_GROUP = 4096;
 const gzipOptional = { compression: "GZIP", optional: true } as const;
 

@@ -4,7 +4,10 @@ import { sha256hex } from "../../infra/canonical.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import { parseJson } from "./errors.ts";
 
-/** Receives the bytes of one object during a transfer. A transfer that was cut continues after `receivedBytes`. */
+/**
+ * Receives the bytes of one object while a mirror fetches it. A transfer that was interrupted continues after
+ * `receivedBytes`.
+ */
 export interface Sink {
   /**
    * Number of bytes received, and the object's strong etag. etag null: the object had none, so the transfer cannot be
@@ -39,8 +42,8 @@ export class MemorySink implements Sink {
 }
 
 /**
- * Folder of objects that are being transferred. It is never served; from it a mirror that was killed continues its
- * transfers. The content is not trusted: the whole object is proven after its last byte.
+ * Folder of objects that a mirror has not fetched completely, so that a mirror that was killed continues its transfers.
+ * The folder is never served. Its content is not trusted: the whole object is proven after its last byte.
  */
 export class PartFolder {
   constructor(private readonly dir: string) {}

@@ -85,7 +85,9 @@ const Handshake = z.looseObject({
   live: z.boolean(),
   /** Does the 402 agree with the seller's listing? null when there was nothing to compare. */
   honest: z.boolean().nullable(),
+  /** Was the request answered by a wall against robots, or with 403 or 429? */
   wall: z.boolean(),
+  /** Why the request may not count as a sample; null for no such reason. */
   fault: z.enum(FAULTS).nullable(),
   status: z.int().nullable(),
   latency_ms: z.number().min(0).nullable(),
@@ -305,6 +307,7 @@ const SettlementSeen = z.looseObject({
   asset: z.string(),
   network: z.string(),
   nonce: z.string(),
+  /** Is the block so deep that it cannot vanish from the chain? */
   final: z.boolean(),
   /** false when the Transfer differs from the quote in amount, payee, asset or network. */
   as_quoted: z.boolean(),
@@ -483,16 +486,20 @@ const AskLooked = z.looseObject({
 
 /**
  * How many clients called `check` for each known endpoint since this serving process last wrote such a record. It
- * lists the endpoints with the most clients, and no clients.
+ * lists the endpoints with the most clients, and names no client.
  */
 const Demand = z.looseObject({
-  /** A day that exists: `z.regexes.date` refuses 31 February. */
+  /** UTC day of the calls. It exists: `z.regexes.date` refuses 31 February. */
   day: z.string().regex(z.regexes.date),
+  /** Name of the serving process. */
   replica: z.string().max(60),
   asked: z.array(z.looseObject({ cap: Id, clients: z.int().min(1).max(1_000_000) })).max(1000),
 });
 
-/** One of our records (null: all earlier ones of the endpoint) is withdrawn, since we made a fault (OUR_FAULTS). */
+/**
+ * The record `record_id` of ours, or all earlier records of the endpoint if it is null, is withdrawn for a fault of
+ * ours (OUR_FAULTS).
+ */
 const Correction = z.looseObject({
   id: Id,
   record_id: Id.nullable(),
@@ -555,11 +562,12 @@ const WatcherCreated = z.looseObject({
   watched: z
     .array(
       z.looseObject({
+        /** Url or capability id as the creator gave it, and how the record has it. */
         asked: z.string().max(2048),
         matched: z.enum(MATCHED),
         /**
-         * One id; for the url of an MCP server, one id for each of its tools; for a url that is not in the record, one
-         * id for each HTTP method, and for the tool, that a listing may give it.
+         * One id; for the url of an MCP server, one id for each of its tools; for a url that is not in the record, its
+         * ids with GET and with POST, and one for the tool that the url's fragment names, if any.
          */
         capability_ids: z.array(Id).min(1).max(MAX_WATCHED_IDS),
       }),
@@ -595,7 +603,9 @@ const WatcherStopped = z.looseObject({ id: Id, why: z.enum(["asked", "gone", "un
  * so each delivered notice has a higher `leaf` than the one before.
  */
 const NOTICE_MEMBERS = {
+  /** Id of the watcher. */
   id: Id,
+  /** Id of the notice. */
   notice: Id,
   capability_id: Id,
   /** Number of the notice for this watcher and endpoint, from 1 without gaps, in the order of the cards in the tree. */

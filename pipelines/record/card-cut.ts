@@ -22,7 +22,9 @@ const CARD_START = Buffer.from('"card":{');
 /** The members before the card in RFC 8785 order: `at` alone. Any other member there could hold a `card` of its own. */
 const BEFORE_CARD = /^\{"at":"[^"\\]*",$/;
 const CARD_NAME = Buffer.from('"card"');
-/** How an ASCII character begins that is written as an escape. RFC 8785 escapes no letter. */
+/**
+ * The beginning of an escaped ASCII character. RFC 8785 escapes no letter, but other JSON may escape those of a name.
+ */
 const ASCII_ESCAPE = Buffer.from("\\u00");
 
 const QUOTE = 0x22;

@@ -93,7 +93,7 @@ export type WhyParts = z.infer<typeof WhyParts>;
 
 /**
  * One card of a grading run, before the hold and before it is signed. `card.band` and `raw_band` both hold the raw
- * letter. `headline`: of the endpoint's cards, this is the one that `check` shows.
+ * letter. `headline`: true for the one of the endpoint's cards that `check` shows.
  */
 export const RunCard = z.strictObject({
   card: UnsignedCard,

@@ -4,9 +4,9 @@ import { type Envelope, envelopeOf } from "./envelope.ts";
 import { rfc3339 } from "./time.ts";
 
 /**
- * Salted commitments (orders.md, Publish). If a buyer does not publish a call that it bought through us, the public
- * log gets only a hash over a salt and the call's bytes, and only the buyer gets the salt. Without the salt the hash
- * reveals nothing, even to somebody who guesses the bytes. With the salt the buyer can prove to anyone that these
+ * Salted commitments (orders.md, Publish). If a buyer does not publish a call that it bought through us, the public log
+ * gets only a hash over a salt and the call's bytes. We give the salt to nobody but the buyer. Without the salt the
+ * hash reveals nothing, even to somebody who guesses the bytes. With the salt the buyer can prove to anyone that these
  * bytes were sent or received in that hour.
  */
 
@@ -37,7 +37,7 @@ export const publishableAt = (moment: string): Date => new Date(Date.parse(momen
 /**
  * Makes the record of a commitment, for the log topic `observations.paid`. The record's id follows from the hash, so
  * that a repeated append adds no second record.
- * @param sha256 from {@link commitmentHash}; the caller must not keep salt and bytes
+ * @param sha256 from {@link commitmentHash}
  * @param observedAt when the call ended
  */
 export function createCommitmentRecord(

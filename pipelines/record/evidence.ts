@@ -6,9 +6,9 @@ import { isRfc3339 } from "./time.ts";
  * were learned on that day about samples of any day. Each line is RFC 8785 JSON. 5-archive writes the files; anybody
  * can recompute a card (an endpoint's signed grade) from them.
  *
- * `position` is the offset of the newest log record that the line contains, in `topic` of the capability's partition.
- * A card's leaf (its entry in the public Merkle log) holds the positions {topic: next} up to which the grading run
- * had read. That run had read the line if `position < next`.
+ * `position` is the offset of the newest log record from which the line was made, in `topic` of the capability's
+ * partition. A card's leaf (its entry in the public Merkle log) holds the positions {topic: next} up to which the
+ * grading run had read the log. The run had read the records of a line if `position < next`.
  */
 const Time = z.string().refine(isRfc3339, "not a time");
 const NullableBoolean = z.boolean().nullable();

@@ -65,7 +65,7 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   `/${path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;
 
-/** Most members of the path to a part that has no one form. */
+/** Most members of a path that {@link findInexact} returns; the rest is cut off. */
 const MAX_PATH = 8;
 
 /**
@@ -83,5 +83,7 @@ export function findInexact(value: unknown): SchemaFault | null {
   }
 }
 
-/** Says of a part of a request's input that it is refused since another value would be sent. */
+/**
+ * Returns the end of a sentence about a part of a request's input that is refused, since another value would be sent.
+ */
 export const cannotBeSent = ({ detail }: SchemaFault): string => `cannot be sent as it is: ${detail}`;

@@ -14,15 +14,19 @@ export const MAX_LEAF_BYTES = 65_535;
 /** Readers compute with these days and times, so a text that is none is refused. */
 const Day = z.string().refine(isDay, "not a day");
 const Time = z.string().refine(isRfc3339, "not a time");
+/**
+ * Members of every leaf. `index`: its position in the tree. `seq`: its number among the leaves of its kind, from 0
+ * without gaps. `at`: when it was published.
+ */
 const LEAF_MEMBERS = { index: z.int().min(0), seq: z.int().min(0), at: Time };
 const band = z.enum([...BANDS, "UNRATED"]);
 const DefectLine = z.looseObject({ defect: z.string(), says: z.string(), seenAt: z.string().nullable().optional() });
 
 /**
  * A published card (an endpoint's signed grade). `raw_band`: the letter that the samples (recorded calls) give.
- * `card.band`: the letter after the hold, which delays a rise. `headline`: of the endpoint's cards, the one that
- * `check` shows. `inputs`: what the grading run had read: log positions, a digest of the samples, and the hash of the
- * table of related parties (`kin`).
+ * `card.band`: the letter after the hold, which delays a rise. `headline`: true for the one of the endpoint's cards
+ * that `check` shows. `inputs`: what the grading run had read: log positions, a digest of the samples, and the hash of
+ * the table of related parties (`kin`).
  */
 export const GradeLeaf = z.looseObject({
   kind: z.literal("grade"),
@@ -86,8 +90,10 @@ export const ListingLeaf = z.looseObject({
 });
 export type ListingLeaf = z.infer<typeof ListingLeaf>;
 
+/** The endpoint leaves the public index, for example because no source lists it any more. */
 const DelistingLeaf = z.looseObject({ kind: z.literal("delisting"), ...LEAF_MEMBERS, capability_id: z.string() });
 
+/** A correction, a dispute, or the revocation of a correction (`reinstated`). `body`: the body of its record. */
 export const CorrectionLeaf = z.looseObject({
   kind: z.enum(["correction", "dispute", "reinstated"]),
   ...LEAF_MEMBERS,
@@ -167,6 +173,10 @@ export const RelatedPartiesLeaf = z.looseObject({
 });
 export type RelatedPartiesLeaf = z.infer<typeof RelatedPartiesLeaf>;
 
+/**
+ * Version `n` of the document of the service's keys, which is stored under `key`. `sha256`, `bytes`: hash and length of
+ * the document.
+ */
 export const KeysLeaf = z.looseObject({
   kind: z.literal("keys"),
   ...LEAF_MEMBERS,
@@ -176,6 +186,10 @@ export const KeysLeaf = z.looseObject({
   bytes: z.int(),
 });
 export type KeysLeaf = z.infer<typeof KeysLeaf>;
+/**
+ * A market index, made from the first `tree_size` leaves. `key`: where the signed list of its files is stored.
+ * `sha256`, `bytes`: hash and length of that list.
+ */
 export const IndexLeaf = z.looseObject({
   kind: z.literal("index"),
   ...LEAF_MEMBERS,
@@ -216,8 +230,8 @@ export const EvidenceLeaf = z.looseObject({
   /** {topic: next offset} in the bucket's partition: all records below these offsets were read for the file. */
   positions: z.record(z.string(), z.int()),
   /**
-   * For `kin`: the file has the tables that the day's cards name, of cards whose leaves are below this position of
-   * the tree.
+   * For `kin`: the file has the tables that are named by those of the day's cards whose leaves are below this position
+   * of the tree. null for the other files.
    */
   below: z.int().min(0).nullable(),
   key: z.string().nullable(),

@@ -5,7 +5,7 @@ const ONE_SEGMENT = Symbol("any");
 /** Placeholder for the rest of the path, at least one segment: `*`, `**`, `:name*`. */
 const REMAINING_SEGMENTS = Symbol("rest");
 
-/** One segment of a template's path: literal text, a placeholder, or braces between a literal head and tail. */
+/** One segment of a template's path: literal text, a placeholder, or a `{name}` between a literal head and tail. */
 type SegmentPattern = string | typeof ONE_SEGMENT | typeof REMAINING_SEGMENTS | { head: string; tail: string };
 
 const NAMED_PLACEHOLDER = /^:[A-Za-z_]\w*(\*?)$/;

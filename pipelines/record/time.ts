@@ -6,7 +6,7 @@ export const BLOCK_MS = 21_600_000;
 export const DAY_MS = 86_400_000;
 /** Least time between two probes of one url at clients' request, ms. */
 export const MIN_PROBE_INTERVAL_MS = DAY_MS;
-/** An ask (a client's request to probe a url) that was not probed in this time is dropped, ms. */
+/** Time after which an ask (a client's request to probe a url) is dropped if its url was not probed, ms. */
 export const ASK_LIFETIME_MS = 30 * DAY_MS;
 
 /** Returns the number of the block that contains a time: floor(unix seconds / 21,600). */

@@ -33,8 +33,8 @@ function sortQuery(search: string): string {
 
 /**
  * The dot that may end a host name. A name with it and a name without it mean one host (RFC 3986 section 3.2.2), and
- * egress connects to one server for both. A second dot is not removed, so that the result stays normal; no such name
- * resolves.
+ * egress connects to one server for both. Of several dots at the end none is removed: such a name does not resolve, and
+ * if one were removed, normalising the result again would change it.
  */
 const ROOT_DOT = /(?<=[^.])\.(?=$|:\d+$)/;
 
@@ -55,7 +55,10 @@ export function normaliseUrl(text: string): string {
   return normalised;
 }
 
-/** Returns the tool that a url names in its fragment, or null. The record may not have it. @throws TypeError for no url */
+/**
+ * Returns the name of the MCP tool that a url's fragment holds, or null. The record need not have such a tool.
+ * @throws TypeError for a text that is no url
+ */
 export function toolInUrl(url: string): string | null {
   const { hash } = new URL(url);
   try {

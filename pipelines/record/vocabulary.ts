@@ -24,8 +24,8 @@ export const COMPONENTS = [
 export type ComponentName = (typeof COMPONENTS)[number];
 
 /**
- * How the record has the endpoint that a client asks about: exact: its method and url; path: only its origin and path,
- * or a url template that it fits; none: not at all.
+ * How an endpoint that a client asks about was found in the record. exact: by its method and url. path: only by its
+ * origin and path, or by a url template that it fits. none: it was not found.
  */
 export const MATCHED = ["exact", "path", "none"] as const;
 export type Matched = (typeof MATCHED)[number];

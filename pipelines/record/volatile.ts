@@ -87,7 +87,10 @@ export interface VolatileRow {
   withdrawn_since: number;
   /** Defects of the newest listing and 402 as JSON text of an array of Defect. */
   defects: string;
-  /** Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link CorrectionRecord}. */
+  /**
+   * Corrections, disputes and reinstatements that are not in the tree yet, as JSON text of an array of {@link
+   * CorrectionRecord}.
+   */
   corrected: string;
   /**
    * The parts of our unpaid request besides method and url, as JSON text of {@link HandshakeRequest}; null if there
@@ -207,6 +210,7 @@ export const isAnyPositionLower = (before: Positions, after: Positions): boolean
  */
 export interface View {
   v: 1;
+  /** When the file was written, RFC 3339. */
   at: string;
   /** Key of the newest signed list of the market index's files; null before the first index. */
   index: string | null;

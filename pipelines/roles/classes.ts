@@ -90,8 +90,9 @@ export const createPageSource =
 const MAX_BLOCK_DEPTH = 10_000;
 
 /**
- * Returns access to the final blocks of a network. Its nodes have to agree on a block as they do on money, so that one
- * that lies makes no right answer wrong. Both functions throw ChainDown when too few agree.
+ * Returns functions that read the final blocks of a network. As for payments, enough of the network's nodes have to
+ * agree on a block, so that one node that lies cannot falsify a right answer. Both functions throw ChainDown when too
+ * few agree.
  */
 function finalBlocksOf(network: Network) {
   const { nodes, agree } = tokenOn(network, network.assets[0]!);

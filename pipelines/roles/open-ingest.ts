@@ -45,7 +45,9 @@ export async function deleteLakeOfOtherForm(
   }
 }
 
-/** Opens lake and ingest of all partitions, in a process that has the service's own keys. Reads nothing of the log yet. */
+/**
+ * Opens lake and ingest of all partitions, in a process that has the service's own keys. Reads nothing of the log yet.
+ */
 export function openIngest(parts: Parts, clock: Clock): Promise<OpenIngest> {
   const trust = archiveTrust(originOf(parts.config.base_url), parts.keys);
   return openIngestOf({ ...parts, clock }, () => readArchiveFold(parts.publicStore, trust));

@@ -62,7 +62,9 @@ function readPagesSecret(dir: string): Buffer | null {
   return hasSecret(dir, PAGES_SECRET_NAME) ? loadSecret(dir, PAGES_SECRET_NAME) : null;
 }
 
-/** Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed. */
+/**
+ * Opens parts one after the other. `close` closes them in reverse order; if opening fails, the opened parts are closed.
+ */
 async function openAll<T>(open: (keep: KeepOpened, close: () => Promise<void>) => Promise<T>): Promise<T> {
   const openedParts: Closable[] = [];
   const keep = <P extends Closable>(part: P): P => {
@@ -186,8 +188,8 @@ export function openObserverParts(config: Config, clock: Clock): Promise<Parts> 
 }
 
 /**
- * Opens the parts of a command that writes no public object. With a shared log these are an observer's, so it needs no
- * private key; on a single machine they are all.
+ * Opens the parts of a command that writes no public object: on a single machine those of all roles; if several
+ * machines share the log (setting `log`), those of an observer, so that the command needs no private key.
  * @throws Failure `keys` and errors of the adapters
  */
 export const openCommandParts = (config: Config, clock: Clock): Promise<Parts> =>

@@ -20,8 +20,8 @@ import { verifyConsistency } from "../../infra/tree/proof.ts";
 import type { CosignedCheckpoint, WitnessState } from "./state.ts";
 
 /**
- * Answer to a request, with the status codes of c2sp.org/tlog-witness, and 413 and 503 for a request that is too long or
- * cannot be stored.
+ * Answer to a request, with the status codes of c2sp.org/tlog-witness, and 413 and 503 for a request that is too long
+ * or cannot be stored.
  */
 export interface WitnessAnswer {
   status: 200 | 400 | 403 | 404 | 409 | 413 | 422 | 503;
@@ -122,7 +122,7 @@ export class Witness {
     const inconsistency = findInconsistency(head, proof, lastCosigned);
     if (inconsistency) return textAnswer(422, inconsistency);
     const nowS = Math.floor(this.clock.now().getTime() / 1000);
-    // A cosignature says that no larger tree was cosigned until its time, so the times for one log must never go back.
+    // A cosignature states that no larger tree was cosigned before its time, so the times for one log never go back.
     const signedS = Math.max(nowS, lastCosigned?.signedS ?? 0);
     if ((signedS - nowS) * 1000 > MAX_SKEW_MS) {
       return textAnswer(503, "this witness's clock is behind its last cosignature of this log");

@@ -40,7 +40,7 @@ const blockVariant = (
 
 /**
  * The class of endpoints that return data of a block. We ask about final blocks, which never change, read the right
- * value from a node of our own choice, and record it with the question.
+ * value from nodes of our own choice, which have to agree, and record it with the question.
  */
 export const chainData: Checker = {
   name: "chain-data",

@@ -173,5 +173,7 @@ const removeEscapes = (inner: string): string =>
     hex === undefined ? char : String.fromCharCode(Number.parseInt(hex, 16)),
   );
 
-/** Reads all `Payment` challenges of a header. A line may contain several, with other schemes between them. */
+/**
+ * Reads all `Payment` challenges of a header, which may contain several, and challenges of other schemes between them.
+ */
 export const readChallenges = (header: string): Challenges => new Scanner(header).read();

@@ -80,7 +80,7 @@ export function sameAsset(network: string, a: string, b: string): boolean | null
 export const usdcOf = (network: string): string | undefined =>
   Object.hasOwn(USDC, normaliseNetworkId(network)) ? USDC[normaliseNetworkId(network)] : undefined;
 
-/** Returns the decimals of an asset whose amounts are converted to money (USDC); null for every other asset. */
+/** Returns the decimals of USDC, whose amounts are converted to dollars; null for every other asset. */
 export function decimalsOf(network: string, asset: string | null): number | null {
   const usdc = usdcOf(network);
   return asset !== null && usdc !== undefined && normaliseToken(network, asset) === usdc ? 6 : null;

@@ -108,7 +108,7 @@ export function offersOf(terms: unknown, from: "header" | "body" = "body"): Offe
   return entries.slice(0, MAX_OFFERS + 1).map((entry) => readOffer(entry, form));
 }
 
-/** Seconds for which the signature of the official mpp client is valid if a challenge names no `expires`. */
+/** Seconds for which a signature of the official mpp client is valid if the challenge has no `expires`. */
 const STOCK_VALIDITY_S = 300;
 const EXPIRES = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})$/;
 

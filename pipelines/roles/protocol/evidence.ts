@@ -48,9 +48,7 @@ export interface OwnEvidenceParts extends PartitionObjectParts<Part> {
   logger: Logger;
 }
 
-/**
- * A text that is equal for two objects exactly if they have the same `until` and the same days, with the same closings.
- */
+/** Returns a text that is equal for two objects if their `until`, their days and the days' numbers of closings are. */
 const evidenceSetKey = ({ until, days }: Pick<Part, "until" | "days">): string =>
   JSON.stringify([until, Object.entries(days).map(([day, { close }]) => [day, close])]);
 
@@ -145,10 +143,10 @@ export async function publishEvidence(
 }
 
 /**
- * Returns whether a part has files of a day that was closed without them, by the files of other owners, after this
- * owner had read the number of its closings. Then no file of the part may be published, of other days neither: their
- * leaves would declare everything before the part's positions read, and the records of the left out files would never
- * be published. The owner makes all files again.
+ * Returns whether a part has files of a day that was closed with other owners' files, and without these, after this
+ * owner had read the number of the day's closings. Then no file of the part may be published, not even files of other
+ * days: their leaves would declare that everything before the part's positions was read, and the records in the files
+ * that are left out would never be published. The owner makes all files again.
  */
 const isOutdated = ({ days }: Part, evidence: EvidenceFold): boolean =>
   Object.entries(days).some(

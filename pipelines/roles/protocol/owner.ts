@@ -54,6 +54,7 @@ export interface OwnerParts {
 }
 
 export interface OwnerReport {
+  /** Partitions that this process held. */
   held: readonly number[];
   /** Number of endpoints that were read. */
   caps: number;
@@ -78,9 +79,9 @@ export class PartitionsRevoked extends Failure {
 }
 
 /**
- * Continues ingest with the partitions that are assigned to this process. Without contact with the group it holds none,
- * but ingest is only suspended until it is heard again: all owners lose the group's broker at the same time, and would
- * then have to load their whole lakes.
+ * Continues ingest with the partitions that are assigned to this process. While it has no contact with the group of
+ * owners, it works on none, but ingest is only suspended: when the group's broker is down, all owners lose contact at
+ * the same time, and if they dropped their partitions, they would have to load their whole lakes again.
  * @returns the held partitions
  */
 export async function holdAssigned(
@@ -114,14 +115,16 @@ function changedRows(
 const REWRITE_MS = 600_000;
 
 /**
- * Remembers what this owner wrote into its runs beside cards and finds in its lake in each turn until it is published:
- * corrections, commitments, receipts, and changes of the table of related parties. While the publisher is slow or
- * down, they wait in the run that has them and are not written again in each turn.
+ * Remembers the drafts that this owner wrote into its runs beside cards: corrections, commitments, receipts, and
+ * changes of the table of related parties. Until they are published, the owner finds them in its lake in each turn.
+ * While the publisher is slow or down, they wait in the run that has them and are not written again in each turn.
  */
 class WaitingDrafts {
   readonly #writtenAtMs = new Map<string, number>();
 
-  /** Returns whether an equal draft was written less than {@link REWRITE_MS} ago, and is neither published nor refused. */
+  /**
+   * Returns whether an equal draft was written less than {@link REWRITE_MS} ago, and is neither published nor refused.
+   */
   isWaiting(draft: unknown, now: Date): boolean {
     const writtenAtMs = this.#writtenAtMs.get(JSON.stringify(draft));
     return writtenAtMs !== undefined && Math.abs(now.getTime() - writtenAtMs) < REWRITE_MS;
@@ -138,7 +141,10 @@ class WaitingDrafts {
   }
 }
 
-/** Returns whether a draft is of a listing. Those are read once, with the new records of their endpoint. */
+/**
+ * Returns whether a draft is of a listing or a delisting. Such drafts are read only once, with the new records of their
+ * endpoint, so each is written at once.
+ */
 const isOfListing = ({ kind }: RunDrafts[number]): boolean => kind === "listing" || kind === "delisting";
 
 /**
@@ -206,8 +212,8 @@ export class Owner {
   }
 
   /**
-   * Loads the partitions that are assigned to this process now into the lake, and removes others. Without contact with
-   * the group it works on none, but keeps the rows of all.
+   * Makes the ingest work on the partitions that are assigned to this process now, and removes the rows of all others
+   * from the lake. Without contact with the group of owners it works on none, but keeps the rows.
    * @returns the held partitions
    */
   #holdAssignedPartitions(): Promise<readonly number[]> {

@@ -15,8 +15,8 @@ export interface StandbyParts {
   /** Returns ms of a monotonic clock. */
   monotonic: () => number;
   /**
-   * Work with which this publisher begins when it becomes the active one, as publishing its keys. It stays inactive
-   * until this has succeeded.
+   * Work that this publisher does first when it becomes active, such as publishing its keys. It stays inactive until
+   * that work has succeeded.
    */
   start?: () => Promise<void>;
   /** Name by which this publisher is known as the writer of its generations (publications). */
