@@ -58,8 +58,9 @@ export interface CardEntry {
   tier: Tier;
   /** The letter, or UNRATED. */
   band: Band;
-  /** false for a card without components, behind which no sample counts, or none counts any more. */
+  /** Whether any sample counts for the card; false for a card without components. */
   measured: boolean;
+  /** Weighted mean of the card's components, from which the letter is made. */
   composite: number;
   /** Number of records behind the card; undefined: the card does not state it. */
   samples: number | undefined;
@@ -90,8 +91,8 @@ export interface DatedLetter {
 export const MAX_LETTERS = 120;
 
 /**
- * Returns the 95th percentile of latency, ms, which the component's method string holds (verification-method.md
- * section 3).
+ * Returns the 95th percentile of latency, ms, from the method string of the card's component `latency_p95`
+ * (verification-method.md section 3); null if the card has none.
  */
 export function latencyOf({ components }: Pick<SignedCard, "components">): number | null {
   const ms = /;p95_ms=(\d{1,7})(?:;|$)/.exec(components?.latency_p95.method ?? "")?.[1];
@@ -101,7 +102,7 @@ export function latencyOf({ components }: Pick<SignedCard, "components">): numbe
 /** The published state of one endpoint, as of a size of the log. */
 export type Entry = Endpoint<CardEntry, DatedLetter>;
 
-/** An endpoint of the market index. */
+/** The entry of an endpoint that is listed in the market index. */
 export type ListedEntry = Entry & { listing: ListingFacts };
 
 /** Reports whether an endpoint is listed now. */
