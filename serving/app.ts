@@ -20,7 +20,8 @@ const allowHeaderAt = (path: string): string =>
     .join(", ");
 
 /**
- * Returns the address at the other end of the socket; undefined without a socket (tests that call the app directly).
+ * Returns the address at the other end of the socket; undefined for a request without a socket, which code of this
+ * process passes to the app directly.
  */
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
 

@@ -49,8 +49,8 @@ const orderFlags = (flags: Iterable<string>): string[] => {
 };
 
 /**
- * Returns the grade as of now. When 20 % of the records behind the card are withdrawn, the letter becomes UNRATED. If
- * all are withdrawn, or the card had none, tier and composite are null too.
+ * Returns the grade as of now. When at least 20 % of the records behind the card are withdrawn, the letter becomes
+ * UNRATED. If all are withdrawn, or the card had none, tier and composite are null too.
  */
 function gradeOf(
   view: View,
@@ -204,11 +204,12 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
 }
 
 /**
- * What is known of a url that is not in the record: its normalised form (null for an id), and what to tell the client.
+ * What is known of a url or id that is not in the record: the normalised url (null for an id), and in `next` what the
+ * client should do.
  */
 export interface UnknownUrl {
   url: string | null;
-  /** Left out for an id: there is no url to probe. */
+  /** Whether the url was queued for a probe; left out for an id, since there is no url to probe. */
   queued?: boolean;
   next: string;
 }

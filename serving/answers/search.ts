@@ -26,9 +26,9 @@ const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are read before the event loop has its turn. */
+/** Number of endpoints that are read before the event loop has its turn. */
 const ENTRIES_PER_TURN = 2_000;
-/** Cards that are unpacked before the event loop has its turn. */
+/** Number of cards that are unpacked before the event loop has its turn. */
 const CARDS_PER_TURN = 20;
 /** Endpoints in one step of sorting. */
 const ENTRIES_PER_STEP = 64;
@@ -54,6 +54,7 @@ const areSame = (a: View["doubtful"], b: View["doubtful"]): boolean =>
 
 interface RankedEntry {
   entry: ListedEntry;
+  /** Index of the endpoint's letter in {@link RANKED}. */
   rank: number;
   composite: number;
 }
@@ -112,8 +113,8 @@ const CLOSE_SHARE = 0.5;
  */
 const NEAR_SHARE = 0.5;
 /**
- * Largest number of values of `fit`, one for each combination of missing words. Endpoints with a further combination
- * are left out.
+ * Largest number of values of `fit`: 0 and 1 for endpoints that contain every word, and one more for each combination of
+ * missing words. Endpoints with a further combination are left out.
  */
 const MAX_FITS = 64;
 
@@ -169,7 +170,7 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
   return rows;
 }
 
-/** Rows that are looked up before the event loop has its turn, which takes less than a millisecond. */
+/** Number of rows that are looked up before the event loop has its turn. They take less than a millisecond. */
 const ROWS_PER_TURN = 50_000;
 
 /**
@@ -331,6 +332,7 @@ export async function capsFor(view: View, q: string): Promise<ReadonlySet<string
   return caps;
 }
 
+/** Returns the group of a hit in an order by price, letter or latency: hits of a lower group come first. */
 const groupOf = (view: View, { entry, fit }: Hit): number =>
   (view.bandOf(entry) === "F" ? MAX_FITS : 0) + Math.max(1, fit);
 

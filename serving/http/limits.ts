@@ -4,6 +4,7 @@ import { type Address, networkKey } from "../../infra/egress/address.ts";
 
 /** A rate limit of `quota` tokens in `windowS` seconds: a token bucket with the quota as burst. */
 export interface Limit {
+  /** Name of the limit in the RateLimit headers. */
   name: string;
   quota: number;
   windowS: number;
@@ -52,7 +53,7 @@ export class Limiter {
     return Math.max(0, cost - this.#tokensOf(client)) / this.#perMs;
   }
 
-  /** Takes tokens even if the client has none, for bytes that were already sent. */
+  /** Takes tokens even if the client has none, such as for bytes already sent. A negative cost returns tokens. */
   charge(client: string, cost: number): void {
     this.#setBucket(client, this.#tokensOf(client) - cost);
   }

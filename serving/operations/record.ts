@@ -8,7 +8,7 @@ import { KeysDocument } from "../schemas/discovery.ts";
 import type { View } from "../tables/view.ts";
 import { CACHE_ONE_MINUTE, type Operation, replyJson } from "./operation.ts";
 
-/** Manifests of one page. */
+/** Largest number of manifests on one page. */
 const MANIFESTS_PER_PAGE = 100;
 
 /** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
@@ -85,7 +85,7 @@ const objectOperation = (root: string, path: string): Operation => ({
   },
 });
 
-/** The public store at the root of the service. */
+/** Operations that serve the objects of the public store, each at the path `/` and its key. */
 export const OBJECTS: readonly Operation[] = [
   objectOperation("checkpoint", "/checkpoint"),
   ...OBJECT_ROOTS.map((root) => objectOperation(root, `/${root}/**`)),

@@ -25,6 +25,7 @@ export interface Health {
   state: string;
   /** What is wrong; empty when `ok`. */
   problems: string[];
+  /** The required works by name: times of the last success and failure (RFC 3339), and name of the last error. */
   works: Record<string, { last_done: string | null; last_failed: string | null; error: string | null }>;
   /** Further facts about the role: partitions, lag, size of the tree. */
   [fact: string]: unknown;
@@ -53,7 +54,10 @@ interface FailingRun {
   error: string;
 }
 
-/** Gauge that is set only for required works: of a job that runs hourly or daily it would always look late. */
+/**
+ * Gauge with the time of a work's last success. It is set only for required works: the time of a job that runs hourly or
+ * daily would always look late.
+ */
 const LAST_DONE_GAUGE = "touchstone_work_last_done_seconds";
 const OK_GAUGE = "touchstone_role_ok";
 

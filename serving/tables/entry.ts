@@ -60,7 +60,7 @@ export interface CardEntry {
   band: Band;
   /** Whether any sample counts for the card; false for a card without components. */
   measured: boolean;
-  /** Weighted mean of the card's components, from which the letter is made. */
+  /** Weighted sum of the lower bounds of the card's components; the letter depends on it. */
   composite: number;
   /** Number of records behind the card; undefined: the card does not state it. */
   samples: number | undefined;
