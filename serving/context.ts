@@ -74,8 +74,8 @@ const SERVING_LIMITS: ServingLimits = {
 };
 
 /**
- * Everything that serving may use. The database of observations (the lake) is not among it. Without `sales`, serving has
- * no private store, no wallet, and no key except `answers`.
+ * Everything that serving may use. The database of observations (the lake) is not among it. Without `sales`, serving
+ * has no private store, no wallet, and no key except `answers`.
  */
 export interface ServingDeps {
   /** The public store. */

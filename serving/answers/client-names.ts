@@ -9,10 +9,10 @@ import { createClientNames } from "../../pipelines/orders/claim.ts";
 const KEY_TEXT = "touchstone: names of client networks in the private record";
 
 /**
- * Returns a function that gives each client's IP network an opaque name ({@link createClientNames}), for a service that
- * has no secret for such names. At the first call it signs {@link KEY_TEXT} with the key that signs answers, and derives
- * the key of the names from that signature. Ed25519 gives equal signatures for equal bytes, so all replicas use the same
- * names. The names change when the signing key is rotated.
+ * Returns a function that gives each client's IP network an opaque name ({@link createClientNames}), for a service
+ * that has no secret for such names. At the first call it signs {@link KEY_TEXT} with the key that signs answers, and
+ * derives the key of the names from that signature. Ed25519 gives equal signatures for equal bytes, so all replicas
+ * use the same names. The names change when the signing key is rotated.
  */
 export function clientNamesOf(answers: Signer): (client: string) => string {
   let nameOf: ReturnType<typeof createClientNames> | null = null;

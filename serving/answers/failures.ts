@@ -98,8 +98,9 @@ class BoundedReads {
 
 /**
  * Returns the failed paid calls of an endpoint, newest first, from the published evidence. Left out are calls whose
- * `fault` is set (they failed by our own fault, or a buyer's claim is not confirmed) and calls that a correction withdrew. Files are read from the newest day on, so
- * that later facts about a call are known before the call is judged.
+ * `fault` is set (they failed by our own fault, or a buyer's claim is not confirmed) and calls that a correction
+ * withdrew. Files are read from the newest day on, so that later facts about a call are known before the call is
+ * judged.
  * @throws Problem unavailable when the limits were reached before the page began (the files stay cached, so the next
  * request gets further); errors of {@link PaidRows.read}
  */

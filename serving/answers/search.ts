@@ -113,8 +113,8 @@ const CLOSE_SHARE = 0.5;
  */
 const NEAR_SHARE = 0.5;
 /**
- * Largest number of values of `fit`: 0 and 1 for endpoints that contain every word, and one more for each combination of
- * missing words. Endpoints with a further combination are left out.
+ * Largest number of values of `fit`: 0 and 1 for endpoints that contain every word, and one more for each combination
+ * of missing words. Endpoints with a further combination are left out.
  */
 const MAX_FITS = 64;
 

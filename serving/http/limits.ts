@@ -35,7 +35,7 @@ export class Limiter {
     private readonly maxClients = MAX_CLIENTS,
   ) {}
 
-  /** Takes `cost` tokens of a client if it has at least one. Its bucket goes below zero when it has fewer than `cost`. */
+  /** Takes `cost` tokens of a client if it has at least one, even if its bucket then goes below zero. */
   take(client: string, cost = 1): LimitResult {
     const { quota } = this.limit;
     const tokens = this.#tokensOf(client);

@@ -102,6 +102,7 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
 interface LatencyChart {
   id: string;
   title: string;
+  /** Returns the median and the 95th percentile of a day, ms; null where nothing was timed. */
   valuesOf: (day: HistoryDay) => [number | null, number | null];
   emptyText: string;
 }

@@ -11,6 +11,7 @@ export interface ExposurePage {
   report?: ExposureReport;
   /** Why there is no report, one sentence each. */
   errors?: readonly string[];
+  /** Whether the record's time is simulated, which the page then states. */
   simulated: boolean;
 }
 

@@ -65,7 +65,7 @@ export const Tier = z.enum(TIERS);
 export const Matched = z.enum(MATCHED);
 export const Protocol = z.enum(PROTOCOLS);
 
-/** An amount of money (interface, "money"): one or more digits, a dot, one to six digits. */
+/** An amount of money: one or more digits, a dot, one to six digits. */
 export const Money = z.string().regex(/^\d+\.\d{1,6}$/);
 
 /** Capability id: the id of an endpoint. */
@@ -78,8 +78,11 @@ export const CapId = z
 
 /** An error in an endpoint's listing or 402. */
 export const Defect = z.strictObject({
+  /** Code of the defect. */
   defect: z.string(),
+  /** The defect in words. */
   says: z.string(),
+  /** When it was last seen, RFC 3339. */
   seenAt: z.string().nullable().optional(),
 });
 export type Defect = z.infer<typeof Defect>;
@@ -90,7 +93,7 @@ export const Correction = z.strictObject({
   fault: z.string(),
   says: z.string(),
   issuedAt: z.string(),
-  /** The withdrawn record; null: all earlier records of the endpoint. */
+  /** Id of the withdrawn record; null: all earlier records of the endpoint are withdrawn. */
   recordId: z.string().nullable().optional(),
   /** `computed_at` of the wrong grade; null if none is named. */
   gradeAt: z.string().nullable().optional(),

@@ -199,7 +199,7 @@ export const CompaniesAnswer = z.strictObject({
   certainty: z.number(),
   /** The matches of a question about one company. */
   matches: MatchesFound.optional(),
-  /** Are there further matches? */
+  /** Whether there are more matches than the question's `limit`. */
   more: z.boolean().optional(),
   /** The results of a question with `names`: one for each name, in their order. */
   results: z.array(z.strictObject({ name: z.string(), matches: MatchesFound, more: z.boolean() })).optional(),

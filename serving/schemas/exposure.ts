@@ -5,7 +5,7 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { CheckFacts, CheckQuery } from "./check.ts";
 import { Money } from "./common.ts";
 
-/** Most dependencies of one request (interface, Limits). */
+/** Most dependencies of one request. */
 export const MAX_DEPENDENCIES = 200;
 /** Most calls a month of one dependency. */
 export const MAX_CALLS = 1_000_000_000;

@@ -55,8 +55,8 @@ interface FailingRun {
 }
 
 /**
- * Gauge with the time of a work's last success. It is set only for required works: the time of a job that runs hourly or
- * daily would always look late.
+ * Gauge with the time of a work's last success. It is set only for required works: the time of a job that runs hourly
+ * or daily would always look late.
  */
 const LAST_DONE_GAUGE = "touchstone_work_last_done_seconds";
 const OK_GAUGE = "touchstone_role_ok";

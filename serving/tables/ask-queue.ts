@@ -66,8 +66,8 @@ interface WaitingAsk {
 }
 
 /**
- * Which wait of an ask is the longest: for other asks of its domain (`domain`), for its own earliest time (`moment`), or
- * for the whole queue (`line`).
+ * Which wait of an ask is the longest: for other asks of its domain (`domain`), for its own earliest time (`moment`),
+ * or for the whole queue (`line`).
  */
 export type WaitReason = "domain" | "moment" | "line";
 

@@ -85,8 +85,8 @@ export interface DatedLetter {
 }
 
 /**
- * Number of newest letters that an entry keeps. A card is signed about once a day at most (verification-method.md section
- * 6).
+ * Number of newest letters that an entry keeps. A card is signed about once a day at most (verification-method.md
+ * section 6).
  */
 export const MAX_LETTERS = 120;
 

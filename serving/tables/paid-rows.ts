@@ -29,8 +29,8 @@ const PaidRow = z.object({
   settlement: z.object({ tx: z.string(), network: z.string(), asset: z.string() }).nullish().catch(null),
   quote: z.object({ network: z.string(), asset: z.string() }).nullish().catch(null),
   /**
-   * Members that only a call published by its buyer has (`kind` 2). Lines of our own calls have `quote` and `settlement`
-   * instead.
+   * Members that only a call published by its buyer has (`kind` 2). Lines of our own calls have `quote` and
+   * `settlement` instead.
    */
   ...{ pass: z.boolean().optional(), tx: Text, network: Text, asset: Text },
 });

@@ -264,7 +264,7 @@ class EvidenceFiles {
 }
 
 /**
- * Indexes of the leaves of receipts in the log, by the hash of the receipt. Each receipt takes some 120 bytes of memory.
+ * Position of each receipt's leaf in the log, by the hash of the receipt. Each takes some 120 bytes of memory.
  */
 class ReceiptLeaves {
   readonly #leaves = new Map<string, number>();

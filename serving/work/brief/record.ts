@@ -187,8 +187,9 @@ type AnswerParts = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 
 /**
  * Adds claims about the endpoints that a question names: their letter, price, latency, failed calls (with the letter)
- * or defects, whichever is asked; letter, price and failed calls for a general question and for one about thefts. For
- * these two and for defects, defects whose code ends in `_differs` are added as disagreements.
+ * or defects, whichever is asked. For a general question, and for one about thefts, it adds letter, price and failed
+ * calls. For these two kinds of questions and for one about defects, it adds the defects whose code ends in `_differs`
+ * as disagreements.
  */
 async function describeNamed(
   answer: AnswerParts,

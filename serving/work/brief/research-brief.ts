@@ -25,8 +25,8 @@ const MAX_ALL_BYTES = 12 * 1024 * 1024;
 const WRAPPED_KINDS: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
 
 /**
- * Problems of a document that could not be read. An address in the request that is never fetched is the client's
- * mistake, and other errors are faults of ours: both end the work.
+ * Problems of a document that could not be read, after which the work goes on without that document. All other errors
+ * end the work: an address in the request that is never fetched is the client's mistake, the others are faults of ours.
  */
 const UNREADABLE: readonly ProblemCode[] = ["not_fetched", "not_extracted"];
 

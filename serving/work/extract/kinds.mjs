@@ -38,7 +38,7 @@ const NAMES = [
 
 const starts = (bytes, at, text) => bytes.toString("latin1", at, at + text.length) === text;
 
-/** Kinds with a signature: images that are read, and what is refused by its name. */
+/** Signatures: of kinds that are read, of containers that are examined further, and of formats that are refused. */
 const SIGNATURES = [
   ["image", (b) => starts(b, 0, "\x89PNG\r\n\x1a\n") || starts(b, 0, "\xff\xd8\xff") || starts(b, 0, "GIF8")],
   [
@@ -112,7 +112,8 @@ function textualKind(bytes, type, said, url) {
 
 /**
  * Detects the kind of a document. A signature of the bytes decides; bytes of text are of the kind that their type says, or
- * their name if the type does not tell kinds of text apart. A kind of text that is not accepted is "text" if that is.
+ * their name if the type does not tell kinds of text apart. Markdown or CSV that is not accepted counts as
+ * "text" if that is accepted.
  * @param {{type?: string, url: string | null, kinds: string[], limits: object}} asked
  * @returns {{kind: string, mismatch: string | null} | {refused: string}} `refused` says what it is instead
  * @throws Unreadable, PastBound

@@ -32,9 +32,9 @@ const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
 /** Part of a page's height, at its top and at its bottom, in which running headers and footers are searched. */
 const MARGIN = 0.2;
-/** Most such lines on one page. */
+/** Most lines at the top of a page, and at its bottom, that are examined for running headers and footers. */
 const MOST_RUNNING = 4;
-/** A line is a running one if this share of the pages has it, or this number of pages. */
+/** A line is a running header or footer if this share of the pages has it, or this number of pages. */
 const RUNNING_SHARE = 0.4;
 const RUNNING_PAGES = 5;
 /** A line of a number alone, as arabic or roman numeral, or with "page" and "of" around it. */
@@ -117,7 +117,7 @@ function place(line, item, before) {
   cell.right = item.x + item.width;
 }
 
-/** Returns the lines in the margin of a page, from its edge inwards, with what they have in common on several pages. */
+/** Returns the lines in one margin of a page, from the edge inwards, each with keys that it shares with recurring lines. */
 function marginOf({ lines, number, view: [, low, , high] }, isTop) {
   const reach = MARGIN * (high - low);
   const near = lines.filter(({ y }) => (isTop ? y > high - reach : y < low + reach));

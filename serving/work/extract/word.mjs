@@ -5,7 +5,7 @@ import { openPackage } from "./package.mjs";
 /** Parts that mammoth parses: all are checked before. */
 const PARSED = /^(?:\[Content_Types\]\.xml|_rels\/\.rels|word\/(?:_rels\/)?\w+\.xml(?:\.rels)?)$/;
 const STYLES = ["p[style-name='Title'] => h1:fresh", "p[style-name='Subtitle'] => p:fresh"];
-/** The arrow behind a note, which links back to the note's place in the text. */
+/** Matches the arrow behind a footnote or endnote, a link back to its place in the text. */
 const BACK = / ?<a href="#(?:foot|end)note-ref-[\w-]{1,40}">↑<\/a>/g;
 
 /**
