@@ -101,7 +101,7 @@ export class Checks {
     return pending;
   }
 
-  /** @throws Problem bad_request */
+  /** Normalises and looks up the url or id of a query. @throws Problem bad_request */
   #resolve(asked: string): ResolvedQuery {
     if (isId("cap", asked)) return { normalised: null, url: asked };
     const normalised = normaliseAsked(asked);

@@ -17,8 +17,8 @@ import { shellWord } from "./reproduce.ts";
 /** Which page a client asks for, and how much may be read from the store for it. */
 export interface PageRequest {
   /**
-   * `next` of the previous page: unix ms, a hyphen, and the id of its last call. Without an id: all calls before that
-   * time.
+   * `next` of the previous page: time (unix ms) and id of its last call, joined by a hyphen. With an empty id the page
+   * begins with the newest call before that time. Absent: the first page.
    */
   cursor?: string | undefined;
   /** Largest number of calls on the page. */

@@ -7,6 +7,7 @@ import type { Order } from "../schemas/search.ts";
 export interface Question {
   /** Words that an endpoint should hold. */
   words: readonly SpelledWord[];
+  /** Order of the results that the query asks for; null: none. */
   order: Order | null;
   /** Highest price, in dollars. */
   maxPrice: string | null;

@@ -30,9 +30,9 @@ const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
 const ENTRIES_PER_TURN = 2_000;
 /** Number of cards that are unpacked before the event loop has its turn. */
 const CARDS_PER_TURN = 20;
-/** Endpoints in one step of sorting. */
+/** Number of endpoints in one step of sorting. */
 const ENTRIES_PER_STEP = 64;
-/** Steps of sorting before the event loop has its turn. */
+/** Number of sorting steps before the event loop has its turn. */
 const STEPS_PER_TURN = 32;
 
 /** All listed endpoints, sorted by letter, then composite (the number that the letter summarises), then url. */
@@ -204,7 +204,8 @@ function* placesBestFirst(
  * Finds the listed endpoints whose text contains the words, best first: those that match closely (at least half of
  * the best score), then all others that contain every word, each group ordered by letter, composite and url.
  * Endpoints with an F come last. When only endpoints with an F contain every word, endpoints without an F that lack
- * little come before them. When none contains every word, all that contain some follow in the order of their fit.
+ * only words of little weight come before them. When no endpoint contains every word, all that contain some are
+ * returned, ordered by fit.
  * @param byClass whether the search words of an endpoint's class (CLASS_WORDS in tables/words.ts) count as part of
  * its text
  */
@@ -249,6 +250,7 @@ export interface SearchContext {
 interface SearchFilter {
   /** Class of the endpoints; undefined: any. */
   kind: string | undefined;
+  /** Letters of the endpoints that are included. */
   bands: ReadonlySet<Band>;
   /** Highest price, micro-dollars. */
   maxPrice: bigint | null;
@@ -317,7 +319,7 @@ async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): 
 
 /**
  * Returns the ids of all listed endpoints that a search for this text alone finds, whatever their letter. Empty for a
- * text without search words.
+ * text without search words, price and network.
  */
 export async function capsFor(view: View, q: string): Promise<ReadonlySet<string>> {
   const question = readQuestion(q);

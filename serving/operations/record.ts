@@ -11,7 +11,7 @@ import { CACHE_ONE_MINUTE, type Operation, replyJson } from "./operation.ts";
 /** Largest number of manifests on one page. */
 const MANIFESTS_PER_PAGE = 100;
 
-/** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
+/** Returns the answer of GET /v1/archive: one page of the manifests that the log names, in the log's order. */
 function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveList {
   const all = [...view.archive.files.values()].filter(
     ({ index, manifest }) => index < view.size && (subject === undefined || manifest.subject === subject),
@@ -27,7 +27,7 @@ function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveLis
   };
 }
 
-/** GET /v1/archive/{id}. @throws Problem not_found */
+/** Returns the answer of GET /v1/archive/{id}. @throws Problem not_found */
 function archiveManifest(view: View, id: string): ArchiveManifest {
   const manifest = view.archive.files.get(id)?.manifest;
   if (!manifest) throw new Problem("not_found", `${id} is not in the archive`);

@@ -54,7 +54,9 @@ export const ExposureRequest = z.strictObject({
 });
 export type ExposureRequest = z.infer<typeof ExposureRequest>;
 
-/** Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both. */
+/**
+ * Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both.
+ */
 export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
   {
     dependencies: z

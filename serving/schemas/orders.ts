@@ -55,6 +55,7 @@ export const OrderShown = z.strictObject({
   seller_price: Money,
   fee: Money,
   total: Money,
+  /** Whether the buyer asked for the call to be published in the record. */
   published: z.boolean(),
   /** What the buyer itself expected of the answer (docs/pay-on-delivery.md); null: nothing. */
   expect: z.looseObject({}).nullable(),

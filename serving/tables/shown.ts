@@ -17,7 +17,7 @@ export interface CountsSince {
 export interface ShownGrade {
   headline: CardEntry;
   band: Band;
-  /** null: no sample is behind the card, or none any more. */
+  /** The composite that is shown; null: no sample is behind the card, or all of them were withdrawn. */
   composite: number | null;
   /** Number of records behind the card that were withdrawn since. */
   withdrawn: number;

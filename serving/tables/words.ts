@@ -50,7 +50,7 @@ interface IndexSource {
 }
 /** Number of a row and its new text; null removes the row's text. */
 type RowText = readonly [row: number, text: IndexedText | null];
-/** An endpoint's row in the index, and the listing that the thread has indexed; null: none. */
+/** Number of an endpoint's row in the index, and the listing that the thread has indexed for it (null: none). */
 interface IndexedRow {
   row: number;
   listing: ListingFacts | null;
@@ -106,7 +106,7 @@ export class WordIndex {
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
       await this.#update(view);
       const generation = this.#generation;
-      // A concurrent query found that the index was lost.
+      // A concurrent query found meanwhile that the index was lost, so it has to be built again.
       if (this.#entries === null) continue;
       const { matched } = await this.#ask({ match: words, byClass });
       if (matched) return matched;

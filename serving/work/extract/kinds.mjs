@@ -64,7 +64,10 @@ function compound(bytes) {
   return { refused: "a binary Office document of before 2007 (.doc, .xls or .ppt)" };
 }
 
-/** Returns what the bytes are by a signature: `{kind}`, `{refused}` with a name, or null. @throws Unreadable, PastBound */
+/**
+ * Returns what the bytes are by a signature: `{kind}`, `{refused}` with a name, or null.
+ * @throws Unreadable, PastBound
+ */
 async function signed(bytes, limits) {
   if (bytes.subarray(0, PDF_HEAD_BYTES).includes("%PDF-")) return { kind: "pdf" };
   const name = SIGNATURES.find(([, has]) => has(bytes))?.[0];
@@ -111,9 +114,9 @@ function textualKind(bytes, type, said, url) {
 }
 
 /**
- * Detects the kind of a document. A signature of the bytes decides; bytes of text are of the kind that their type says, or
- * their name if the type does not tell kinds of text apart. Markdown or CSV that is not accepted counts as
- * "text" if that is accepted.
+ * Detects the kind of a document. A signature of the bytes decides; bytes of text are of the kind that their type says,
+ * or their name if the type does not tell kinds of text apart. Markdown or CSV that is not accepted counts as "text" if
+ * that is accepted.
  * @param {{type?: string, url: string | null, kinds: string[], limits: object}} asked
  * @returns {{kind: string, mismatch: string | null} | {refused: string}} `refused` says what it is instead
  * @throws Unreadable, PastBound

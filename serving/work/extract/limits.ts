@@ -30,7 +30,9 @@ export const EXTRACT_LIMITS = {
   xmlTags: 1_000_000,
   sheetRows: 100_000,
   sheetCells: 1_000_000,
-  /** Pages of a PDF or slides of a presentation (`pages`); objects (`objects`) and pieces of text (`items`) in a PDF. */
+  /**
+   * Pages of a PDF or slides of a presentation (`pages`); objects (`objects`) and pieces of text (`items`) in a PDF.
+   */
   pages: 500,
   objects: 200_000,
   items: 400_000,

@@ -1,13 +1,16 @@
 /**
  * Recognises printed English in pictures, with Tesseract compiled to WebAssembly. The code and its data come from two
- * optional packages on this machine; nothing is downloaded. One picture is read after another, in the child of extractor.ts.
+ * optional packages on this machine; nothing is downloaded. One picture is read after another, in the child of
+ * extractor.ts.
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { gunzipSync } from "node:zlib";
 import { clean, cutTo, menderOf, NO_METADATA, Unreadable } from "./bounds.mjs";
 
-/** Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph. */
+/**
+ * Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph.
+ */
 const LEAST_CONFIDENCE = 55;
 /** Mode of Tesseract that uses its neural network alone. */
 const LSTM_ONLY = 1;
@@ -156,7 +159,10 @@ async function picturesOf(page, names) {
   return found;
 }
 
-/** Recognises the pictures of a page that is turned by so many degrees. @returns {{text: string, confidence: number} | null} */
+/**
+ * Recognises the pictures of a page that is turned by so many degrees.
+ * @returns {{text: string, confidence: number} | null}
+ */
 function readPictures(pictures, turned, reader) {
   const texts = [];
   let confidence = 100;
@@ -174,9 +180,10 @@ function readPictures(pictures, turned, reader) {
  * Recognises the text of pages of a PDF, as many as the processor time of a document allows.
  * @param {object} document of PDF.js
  * @param {number[]} numbers of pages without text
- * @param {{limits: object, isAll: boolean}} asked `isAll`: no page of the document has text; if some have, less time is used
- * @returns {Promise<{texts: Map<number, string>, recognised: object | null, isCut: boolean} | null>} null when some pages
- * have text and recognition is not installed
+ * @param {{limits: object, isAll: boolean}} asked `isAll`: no page of the document has text; if some have, less time is
+ * used
+ * @returns {Promise<{texts: Map<number, string>, recognised: object | null, isCut: boolean} | null>} null when some
+ * pages have text and recognition is not installed
  * @throws Unreadable when no page has text and recognition is not installed
  */
 export async function readScans(document, numbers, { limits, isAll }) {

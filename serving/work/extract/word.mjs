@@ -1,4 +1,7 @@
-/** Extracts DOCX: mammoth converts it to HTML by its styles, which is then read. Running headers and pictures are left out. */
+/**
+ * Extracts DOCX: mammoth converts it to HTML by its styles, which is then read. Running headers and pictures are left
+ * out.
+ */
 import { readHtml } from "./html.mjs";
 import { openPackage } from "./package.mjs";
 
