@@ -23,7 +23,9 @@ export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
 export interface Ask {
   /** As the client wrote it, without user info and fragment. */
   url: string;
+  /** The normalised url. */
   normalised: string;
+  /** Undefined when the client named none; GET is then meant. */
   method: string | undefined;
   /** Only for an endpoint in the record: its capability id, and its name if it is a tool of an MCP server. */
   knownEndpoint?: { cap: string; tool: string | null };
@@ -38,14 +40,14 @@ export interface AskReply {
   next: string;
 }
 
-/**
- * When an ask was made, the earliest time of its probe (unix ms), its client, and the seller's proof if it is a
- * re-test.
- */
+/** What is known of an ask besides its url. */
 interface AskTime {
+  /** When the ask was made. */
   now: Date;
+  /** Earliest time of its probe, unix ms. */
   notBeforeMs: number;
   client: string;
+  /** The seller's signed request; only present for a re-test. */
   proof?: SignedRetest;
 }
 

@@ -28,10 +28,12 @@ interface Grade {
   band: Band;
   tier: CheckFacts["tier"];
   composite: number | null;
+  /** The sentence that explains the grade. */
   why: string;
   components: SignedCard["components"];
   /** Absent when the card does not state it. */
   sampleCount?: number;
+  /** When the card was computed, RFC 3339; null: there is no card, or it does not state it. */
   computedAt: string | null;
   /** Number of records behind the card that were withdrawn since. */
   withdrawnSince: number;

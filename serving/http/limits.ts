@@ -12,6 +12,7 @@ export interface Limit {
 
 /** The result of taking tokens. */
 export interface LimitResult {
+  /** Whether the tokens were taken; false: the client is refused. */
   ok: boolean;
   /** Whole tokens left. */
   remaining: number;

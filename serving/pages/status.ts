@@ -44,10 +44,11 @@ interface ServicePart {
   name: string;
   /** What kind of work its newest work is, in words. */
   says: string;
-  /** Age of that work; null: none is known. */
+  /** Age of that work, ms; null: none is known. */
   ageMs: number | null;
   /** Time of its newest work, unix ms; null as `ageMs`. */
   newestAt: number | null;
+  /** Age above which the part counts as behind, ms. */
   maxAgeMs: number;
 }
 

@@ -14,12 +14,14 @@ interface RequiredWork {
   lastDoneMs: number | null;
   /** When it last succeeded, in record time. */
   lastDoneAt: Date | null;
+  /** The newest failure since the last success, with the name of its error; null: none. */
   lastFailure: { at: Date; error: string } | null;
 }
 
 /** The document of `/health`. */
 export interface Health {
   role: Role;
+  /** Whether the role is healthy. */
   ok: boolean;
   /** `starting` before the first work succeeded, else `working`, `waiting`, or what the role set. */
   state: string;
@@ -49,8 +51,11 @@ const MAX_FAILURES = 3;
 
 /** A run that failed and has not succeeded since. */
 interface FailingRun {
+  /** Name of the work that the run is a part of. */
   work: string;
+  /** Number of its failures in succession. */
   times: number;
+  /** Name of the last error. */
   error: string;
 }
 

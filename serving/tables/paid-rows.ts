@@ -38,6 +38,7 @@ export type PaidRow = z.infer<typeof PaidRow>;
 
 /** A later fact about a paid call. */
 export interface PaidFact {
+  /** `obs_id` of the call. */
   callId: string;
   /** Position in the log. Facts are applied in this order. */
   position: number;
@@ -102,6 +103,7 @@ const PAID_TOPIC = Buffer.from('"topic":"observations.paid"');
 
 interface CachedFile {
   file: PaidFile;
+  /** Length of the text of its rows and facts, which counts against {@link PaidRowBounds.maxCachedBytes}. */
   bytes: number;
 }
 
