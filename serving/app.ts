@@ -20,7 +20,8 @@ const allowHeaderAt = (path: string): string =>
     .join(", ");
 
 /**
- * Returns the address at the other end of the socket; undefined without a socket (tests that call the app directly).
+ * Returns the address at the other end of the socket; undefined for a request without a socket, which code of this
+ * process passes to the app directly.
  */
 const peerOf = (event: H3Event): string | undefined => event.runtime?.node?.req.socket.remoteAddress;
 
@@ -48,7 +49,8 @@ function refuseWhenOverloaded({ overload }: Service, { id }: Operation, peer: st
 }
 
 /**
- * Builds the call of an operation, and counts it against the operation's limit.
+ * Checks a request, counts it against the operation's limit, and returns it as the {@link Call} that the operation
+ * gets.
  * @throws Problem method_not_allowed, unavailable, too_many_requests, not_ready
  */
 function toCall(service: Service, operation: Operation, event: H3Event): Call {
@@ -82,7 +84,10 @@ function toCall(service: Service, operation: Operation, event: H3Event): Call {
   };
 }
 
-/** Returns the response for an error: its problem document, or `internal`, whose details go only to our own log. */
+/**
+ * Returns the response for an error: the problem document of a {@link Problem}; for any other error that of `internal`,
+ * whose cause is written only to our own log.
+ */
 function errorResponse(service: Service, operation: Operation | null, event: H3Event, error: unknown): Response {
   const problem = error instanceof Problem ? error : new Problem("internal", "the request could not be answered");
   if (problem.code === "internal") service.logger.error({ err: error, operation: operation?.id }, "a request failed");

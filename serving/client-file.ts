@@ -17,7 +17,7 @@ const CLIENT_PATH = fileURLToPath(new URL("./client/dist/client.mjs", import.met
 const PROOF_PATH = fileURLToPath(new URL("./client/dist/prove.mjs", import.meta.url));
 
 /**
- * Reads the script that verifies a card in a page; null as {@link readClientFile}.
+ * Reads the built script that verifies a card in a page; null when nothing was built.
  * @throws Error when its text would end the script element of a page that includes it
  */
 export function readProveFile(): ClientFile | null {

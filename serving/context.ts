@@ -74,8 +74,8 @@ const SERVING_LIMITS: ServingLimits = {
 };
 
 /**
- * Everything that serving may use. It has no database of observations (lake). Without `sales`, it has no private store,
- * no wallet, and no key but `answers`.
+ * Everything that serving may use. The database of observations (the lake) is not among it. Without `sales`, serving
+ * has no private store, no wallet, and no key except `answers`.
  */
 export interface ServingDeps {
   /** The public store. */
@@ -140,6 +140,7 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile" | "pro
   payOnDelivery: PayOnDelivery | null;
   /** Returns how a call of an endpoint is bought here, or why it cannot be. */
   termsOf: ReturnType<typeof termsOf>;
+  /** The parts of our own paid operations; null: this process has none of them. */
   work: WorkDeps | null;
   /** Answers a search of the record. */
   search(view: View, query: SearchQuery): Promise<SearchAnswer>;
@@ -152,6 +153,7 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile" | "pro
   streams: Streams;
   history: HistoryTables;
   paidRows: PaidRows;
+  /** Pages of the documentation by their name below /docs/. */
   docs: ReadonlyMap<string, Doc>;
   clientFile: ClientFile | null;
   proveFile: ClientFile | null;

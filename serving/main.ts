@@ -70,7 +70,8 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
 }
 
 /**
- * Measures how long a connection waits until this process accepts it, ms, by connecting to its own port. libuv accepts
+ * Measures, by connecting to its own port, how long a connection waits until this process accepts it. Returns a
+ * function that returns the newest wait, ms. libuv accepts
  * one connection from the system's queue per turn of its loop (since 1.45: libuv/libuv#3696). On a busy machine the
  * queue fills up and clients wait in it until they give up, although no single turn is slow.
  */

@@ -22,8 +22,8 @@ Copy and prove it: touchstone mirror <this address> DIR
 `;
 
 /**
- * Creates the app of a mirror: the objects of its public folder under the paths of the original service, and nothing
- * else. A mirror holds no key and signs nothing, so its readers verify what they read.
+ * Creates the app of a mirror. It serves the objects of its public folder under the paths of the original service, a
+ * front page, and its health. A mirror holds no key and signs nothing, so its readers verify what they read.
  */
 export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 {
   const streams = new Streams(DEFAULT_LIMITS, () => systemClock.monotonic());

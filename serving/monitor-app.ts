@@ -10,7 +10,10 @@ const HEADERS = { "cache-control": "no-store", "x-content-type-options": "nosnif
 const respondText = (status: number, text: string): Response =>
   new FastResponse(`${text}\n`, { status, headers: { "content-type": "text/plain; charset=utf-8", ...HEADERS } });
 
-/** Returns the number of the checkpoint after which the page begins; null: the newest page; undefined: no number. */
+/**
+ * Returns the parameter `after`, the number of the checkpoint after which the page begins; null if it is absent (the
+ * newest page is asked for), undefined if it is no number.
+ */
 function parseAfter(url: URL): number | null | undefined {
   const text = url.searchParams.get("after");
   if (text === null) return null;

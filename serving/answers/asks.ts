@@ -11,7 +11,7 @@ import { Limiter } from "../http/limits.ts";
 import { ReadOnlyReplica } from "../replica/background-log.ts";
 import { AskQueue, type ExpectedWait, MAX_WAIT_HOURS, type WaitReason } from "../tables/ask-queue.ts";
 
-/** Shortest time between two searches of the queue for urls that were probed meanwhile, real ms. */
+/** Shortest time between two searches of the queue for urls that were probed for another reason, real ms. */
 const DROP_INTERVAL_MS = 60_000;
 
 /** Creates the queue of asks (urls that clients asked about and that wait for a free probe), with these limits. */
@@ -23,7 +23,9 @@ export const createAskQueue = (limits: Partial<Limits> = {}): AskQueue => {
 export interface Ask {
   /** As the client wrote it, without user info and fragment. */
   url: string;
+  /** The normalised url. */
   normalised: string;
+  /** Undefined when the client named none; GET is then meant. */
   method: string | undefined;
   /** Only for an endpoint in the record: its capability id, and its name if it is a tool of an MCP server. */
   knownEndpoint?: { cap: string; tool: string | null };
@@ -38,14 +40,14 @@ export interface AskReply {
   next: string;
 }
 
-/**
- * When an ask was made, the earliest time of its probe (unix ms), its client, and the seller's proof if it is a
- * re-test.
- */
+/** What is known of an ask besides its url. */
 interface AskTime {
+  /** When the ask was made. */
   now: Date;
+  /** Earliest time of its probe, unix ms. */
   notBeforeMs: number;
   client: string;
+  /** The seller's signed request; only present for a re-test. */
   proof?: SignedRetest;
 }
 
@@ -53,6 +55,7 @@ export interface AskDeps {
   log: Pick<Log, "append" | "partitions">;
   clock: Clock;
   logger: Pick<Logger, "error">;
+  /** Name by which the appended records name this program. */
   producer: string;
   /** Address of the service that keeps the queue, without a trailing slash. */
   baseUrl: string;
@@ -79,6 +82,7 @@ export class Asks {
   readonly #queue: AskQueue;
   /** Records that are being appended, by capability id. */
   readonly #underway = new Map<string, Pick<AskTime, "client" | "notBeforeMs"> & { reply: Promise<AskReply> }>();
+  /** When the queue was last searched for urls that were probed meanwhile, ms of the monotonic clock. */
   #droppedAt = Number.NEGATIVE_INFINITY;
 
   constructor(private readonly deps: AskDeps) {

@@ -24,7 +24,7 @@ export interface CheckDeps {
   asks: Pick<Asks, "put">;
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Pick<Demand, "count"> | undefined;
-  /** Reports whether this url may be probed at all. */
+  /** Reports whether a url may be probed at all, and if not, why. */
   validateUrl: Egress["validate"];
   /**
    * Returns how an endpoint is bought through the service, or why it cannot be; absent: answers do not mention buying.
@@ -70,7 +70,7 @@ export class Checks {
     this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE, () => deps.clock.monotonic());
   }
 
-  /** Returns the cached answer to this query, if there is one. */
+  /** Returns the cached answer to this query, if there is one, and counts the check for {@link Demand}. */
   getCached(query: CheckQuery, client: string): CachedAnswer | undefined {
     const cached = this.#cache.get(cacheKey(query, query.url));
     // The entry of a normalised url may hold the answer to another spelling.
@@ -101,7 +101,7 @@ export class Checks {
     return pending;
   }
 
-  /** @throws Problem bad_request */
+  /** Normalises and looks up the url or id of a query. @throws Problem bad_request */
   #resolve(asked: string): ResolvedQuery {
     if (isId("cap", asked)) return { normalised: null, url: asked };
     const normalised = normaliseAsked(asked);
@@ -224,7 +224,8 @@ const NEVER_PROBED = "No free handshake of it is in the record yet.";
 const ASKED_NO_PAYMENT = "It asked for no payment a day ago.";
 
 /**
- * Returns why an endpoint in the record should be probed again because a client asked for it, as a sentence; or null.
+ * Returns why an endpoint in the record should be probed because a client asked for it, as a sentence: it was never
+ * probed or paid, or it is unlisted and answered no probe with a 402, the last one a day ago. Null otherwise.
  */
 function whyProbeAgain(view: View, { cap, matched }: Match, now: Date): string | null {
   const row = view.row(cap);

@@ -17,6 +17,7 @@ export interface EndpointCorrections {
   withdrawnCorrectionIds: readonly string[];
 }
 
+/** Column `corrected` of a volatile row: records about the endpoint, most of them not published in the log yet. */
 const PendingRecords = z.array(
   z.object({ kind: z.enum(["correction", "dispute", "reinstated"]), body: z.record(z.string(), z.unknown()) }),
 );
@@ -73,6 +74,8 @@ export function correctionsOf(view: View, cap: string): EndpointCorrections {
 /**
  * Reports whether a correction in force withdraws this record. A correction without a record id withdraws all records
  * that were observed before it was issued (as `withdrawn` in sql/samples/touched.sql does).
+ * @param record id of the record
+ * @param at when the record was observed, RFC 3339
  */
 export const isWithdrawn = (
   { corrections, withdrawnCorrectionIds }: EndpointCorrections,

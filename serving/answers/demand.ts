@@ -39,9 +39,13 @@ export interface DemandDeps {
  */
 export class Demand {
   readonly #bounds: DemandBounds;
+  /** Random name of this process, by which the log tells the counts of several replicas apart. */
   readonly #replica = randomBytes(8).toString("hex");
+  /** Number of the next record, which makes its slot unique. */
   #seq = 0;
+  /** The UTC day that is counted, YYYY-MM-DD. */
   #day = "";
+  /** Pairs of endpoint and client that were counted today. */
   readonly #pairs = new Set<string>();
   /** Number of endpoints that each client was counted for today. */
   readonly #clients = new Map<string, number>();

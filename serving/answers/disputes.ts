@@ -23,7 +23,7 @@ export interface DisputeDeps {
   view: () => View;
   clock: Clock;
   logger: Pick<Logger, "error">;
-  /** Origin of this service. A statement must name it, so that it cannot be used at another service. */
+  /** Origin of this service. A seller's signed statement must name it, so that it is not valid at another service. */
   service: string;
 }
 
@@ -36,6 +36,7 @@ const MAX_DISPUTES_PER_ENDPOINT = 50;
  * Largest number of disputes that this replica remembers after accepting them, until its view of the record has them.
  */
 const MAX_REMEMBERED = 10_000;
+/** Longest wait until an appended dispute can be read back from the log, real ms. */
 const READ_BACK_WAIT_MS = 2_000;
 
 /** A dispute and the position of its record in the log. */
@@ -46,7 +47,10 @@ export interface Receipt {
   offset: number;
 }
 
-/** Accepts sellers' disputes: checks them against the payTo in the public record, appends them, and reads them back. */
+/**
+ * Accepts sellers' disputes: checks that the signer is an address that the endpoint's newest 402 names, appends the
+ * dispute to the log, and reads it back.
+ */
 export class Disputes {
   /** Capability id by dispute id of the disputes accepted here, oldest first. */
   readonly #recent = new BoundedMap<string, string>(MAX_REMEMBERED);

@@ -35,7 +35,7 @@ const ANSWER_NOT_KNOWN = "The input fixes no answer that is known here, so wheth
 const NO_SCHEMA =
   "No schema was tried: an order takes the one that the seller's 402 advertises at that moment, and the record does not keep it; send it as schema.";
 
-/** @throws Problem bad_request for an answer that is too long */
+/** Returns the bytes of the answer in a request. @throws Problem bad_request for an answer that is too long */
 function bytesOf({ body, base64 }: EvaluateRequest): Buffer {
   const bytes = base64 === undefined ? Buffer.from(body ?? "", "utf8") : Buffer.from(base64, "base64");
   if (bytes.length <= MAX_ANSWER_BYTES) return bytes;
@@ -91,7 +91,7 @@ export class Evaluations {
 
   constructor(private readonly deps: EvaluationDeps) {}
 
-  /** @throws Problem unknown_capability, bad_request, bad_input, unavailable */
+  /** Evaluates the answer in a request. @throws Problem unknown_capability, bad_request, bad_input, unavailable */
   async evaluate(request: EvaluateRequest): Promise<EvaluateAnswer> {
     const held_against = this.#describeExpectation(request);
     const call = callOf(this.deps.view(), request);
@@ -130,7 +130,10 @@ export class Evaluations {
     }
   }
 
-  /** Finds the question that the input asks and its right answer, by the schema and media type that the client sent. */
+  /**
+   * Finds the question that a call's input asks, and its right answer. Schema and media type of the request stand in
+   * for those that the endpoint declares.
+   */
   async #findKnownAnswer(
     call: BoughtCall,
     { class: requestedClass, schema, mime }: EvaluateRequest,

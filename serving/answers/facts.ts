@@ -28,10 +28,12 @@ interface Grade {
   band: Band;
   tier: CheckFacts["tier"];
   composite: number | null;
+  /** The sentence that explains the grade. */
   why: string;
   components: SignedCard["components"];
   /** Absent when the card does not state it. */
   sampleCount?: number;
+  /** When the card was computed, RFC 3339; null: there is no card, or it does not state it. */
   computedAt: string | null;
   /** Number of records behind the card that were withdrawn since. */
   withdrawnSince: number;
@@ -49,8 +51,8 @@ const orderFlags = (flags: Iterable<string>): string[] => {
 };
 
 /**
- * Returns the grade as of now. When 20 % of the records behind the card are withdrawn, the letter becomes UNRATED. If
- * all are withdrawn, or the card had none, tier and composite are null too.
+ * Returns the grade as of now. When at least 20 % of the records behind the card are withdrawn, the letter becomes
+ * UNRATED. If all are withdrawn, or the card had none, tier and composite are null too.
  */
 function gradeOf(
   view: View,
@@ -204,11 +206,12 @@ export function knownFacts(view: View, query: CheckQuery, { cap, matched, tools 
 }
 
 /**
- * What is known of a url that is not in the record: its normalised form (null for an id), and what to tell the client.
+ * What is known of a url or id that is not in the record: the normalised url (null for an id), and in `next` what the
+ * client should do.
  */
 export interface UnknownUrl {
   url: string | null;
-  /** Left out for an id: there is no url to probe. */
+  /** Whether the url was queued for a probe; left out for an id, since there is no url to probe. */
   queued?: boolean;
   next: string;
 }

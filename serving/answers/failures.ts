@@ -17,10 +17,11 @@ import { shellWord } from "./reproduce.ts";
 /** Which page a client asks for, and how much may be read from the store for it. */
 export interface PageRequest {
   /**
-   * `next` of the previous page: unix ms, a hyphen, and the id of its last call. Without an id: all calls before that
-   * time.
+   * `next` of the previous page: time (unix ms) and id of its last call, joined by a hyphen. With an empty id the page
+   * begins with the newest call before that time. Absent: the first page.
    */
   cursor?: string | undefined;
+  /** Largest number of calls on the page. */
   limit: number;
   /** Largest number of files that may be read for the page because they are not cached. */
   maxFiles: number;
@@ -96,9 +97,10 @@ class BoundedReads {
 }
 
 /**
- * Returns the failed paid calls of an endpoint, newest first, from the published evidence. Calls that failed by our own
- * fault, are not confirmed, or were withdrawn by a correction are left out. Files are read from the newest day on, so
- * that later facts about a call are known before the call is judged.
+ * Returns the failed paid calls of an endpoint, newest first, from the published evidence. Left out are calls whose
+ * `fault` is set (they failed by our own fault, or a buyer's claim is not confirmed) and calls that a correction
+ * withdrew. Files are read from the newest day on, so that later facts about a call are known before the call is
+ * judged.
  * @throws Problem unavailable when the limits were reached before the page began (the files stay cached, so the next
  * request gets further); errors of {@link PaidRows.read}
  */
@@ -163,6 +165,7 @@ const expectationOf = (name: string): string =>
 
 interface FailedCheck {
   name: string;
+  /** What came instead of what the check requires, in words. */
   received: string;
 }
 

@@ -23,9 +23,9 @@ function describeNewestProbe({ last_state: state, last_status: status }: Volatil
 }
 
 /**
- * Returns the sentence about an endpoint as of its newest probe. For an endpoint that never asked for payment, it
- * says what the endpoint answers instead. For others, it adds what the newest probe saw if that had no payment terms.
- * A card's own sentence has neither.
+ * Brings the sentence `why`, which explains a grade, up to date with the endpoint's newest probe. For an endpoint that
+ * never asked for payment, returns what it answers instead. For others, appends what the newest probe saw if it saw no
+ * payment terms.
  * @param isCardSentence whether `why` is a card's sentence
  */
 export function withNewestProbe(why: string, row: VolatileRow | undefined, isCardSentence: boolean): string {

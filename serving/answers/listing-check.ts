@@ -98,7 +98,8 @@ export class ListingChecks {
       const detail = "as many looks are under way as there are places for, or as one client's share of them";
       throw new Problem("unavailable", detail, retry);
     }
-    // The platform's quota is taken last: looks that the domain's refuses do not use it up for other domains.
+    // A token of the platform's limit is taken only after the domain's limit allowed the probe: refused probes of one
+    // domain must not use up the platform's tokens for other domains.
     const platform = platformOf(url);
     const platformDecision = this.#perPlatform.take(platform, 0);
     const decision = platformDecision.ok ? this.#perDomain.take(domain) : platformDecision;

@@ -59,6 +59,7 @@ export class PublicObjects {
   ) {}
 
   /**
+   * Answers a GET or HEAD of the object with this key.
    * @param sha256 SHA-256 of the object's bytes in hex, if the log holds it; sent as Repr-Digest (RFC 9530)
    * @throws Problem not_found for a key that is not served or does not exist; range_not_satisfiable;
    * too_many_requests; unavailable

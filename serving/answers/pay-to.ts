@@ -21,9 +21,10 @@ const joinAddresses = (addresses: readonly string[]): string => {
 };
 
 /**
- * Compares an address with those of the endpoint. When the record has no address of the endpoint, there is no
- * warning. A listing may name fewer networks than the 402, so it contradicts the given address only if it names
- * addresses of the same form, but neither the given one nor, in that form, one of the newest 402.
+ * Compares an address with those that the endpoint's 402s and its seller's own listing name. When the record has none
+ * of these, there is no warning. A listing may name fewer networks than the 402. It therefore contradicts the given
+ * address only if it names addresses of the same form (with or without 0x), the given one is not among them, and none
+ * of them is in the newest 402.
  */
 export function payToVerdict(row: VolatileRow | undefined, payTo: string): PayToVerdict {
   const [newestPayTos, earlierPayTos, listedPayTos] = [

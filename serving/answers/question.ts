@@ -7,6 +7,7 @@ import type { Order } from "../schemas/search.ts";
 export interface Question {
   /** Words that an endpoint should hold. */
   words: readonly SpelledWord[];
+  /** Order of the results that the query asks for; null: none. */
   order: Order | null;
   /** Highest price, in dollars. */
   maxPrice: string | null;
@@ -52,6 +53,7 @@ const ORDER_WORDS: Readonly<Record<string, Order>> = {
     beste: "best",
   },
 };
+/** Matches a wish for the lowest price or latency. */
 const LOWEST = /\b(?:lowest|least|minimal|minimum)\s+(?:price|cost|costs|latency)\b/iu;
 
 const AMOUNT = String.raw`(\$?)\s*(\d{1,9}(?:\.\d{1,6})?|an?|one|half\s+an?|two|five|ten)\s*(cents?|¢|usdc|usd|dollars?|\$)?`;
@@ -60,6 +62,7 @@ const MAX_PRICE = new RegExp(
   String.raw`(?:\b(under|below|less\s+than|cheaper\s+than|unter|at\s+most|no\s+more\s+than|not\s+more\s+than|up\s+to|max(?:imum)?|within|höchstens)|(<=?|≤))\s*(?:of\s+)?${AMOUNT}(?=$|[\s,;.?!])`,
   "iu",
 );
+/** Matches the words before a limit that is itself too high, such as `under`. */
 const IS_BELOW = /^(?:under|below|less|cheaper|unter|<$)/iu;
 const NUMBERS: Readonly<Record<string, string>> = { a: "1", an: "1", one: "1", two: "2", five: "5", ten: "10" };
 
@@ -93,8 +96,8 @@ export function readQuestion(q: string): Question {
 }
 
 /**
- * Returns the highest price that a match of {@link MAX_PRICE} allows, in dollars; null for a bare number, which could
- * mean anything, and where no price is low enough.
+ * Returns the highest price that a match of {@link MAX_PRICE} allows, in dollars; null for a number without a currency,
+ * which could mean anything, and for a limit below which there is no price (`under $0`).
  */
 function priceOf([, words, sign, dollar, number, unit]: RegExpExecArray): string | null {
   if (!dollar && !unit) return null;

@@ -35,7 +35,10 @@ export function reproduceOf(method: string, url: string, request: string | null 
   return handshakeCommand(method, probeRequest.url ?? url, probeRequest.body);
 }
 
-/** @param body when absent, an empty JSON object is sent if the method has a body */
+/**
+ * Returns the command for a probe of an endpoint that is no tool.
+ * @param body when absent, an empty JSON object is sent if the method has a body
+ */
 function handshakeCommand(method: string, url: string, body: HandshakeRequest["body"]): string {
   const sentBody = body ?? (hasBody(method) ? "{}" : undefined);
   const data = sentBody === undefined ? "" : `${JSON_TYPE} -d ${shellWord(sentBody)} `;

@@ -26,13 +26,13 @@ const includedBands = (band: Band | undefined): ReadonlySet<Band> =>
         : (["A", "B", "C", "D", "F"] as const).filter((one) => one <= band),
   );
 
-/** Endpoints that are read before the event loop has its turn. */
+/** Number of endpoints that are read before the event loop has its turn. */
 const ENTRIES_PER_TURN = 2_000;
-/** Cards that are unpacked before the event loop has its turn. */
+/** Number of cards that are unpacked before the event loop has its turn. */
 const CARDS_PER_TURN = 20;
-/** Endpoints in one step of sorting. */
+/** Number of endpoints in one step of sorting. */
 const ENTRIES_PER_STEP = 64;
-/** Steps of sorting before the event loop has its turn. */
+/** Number of sorting steps before the event loop has its turn. */
 const STEPS_PER_TURN = 32;
 
 /** All listed endpoints, sorted by letter, then composite (the number that the letter summarises), then url. */
@@ -54,6 +54,7 @@ const areSame = (a: View["doubtful"], b: View["doubtful"]): boolean =>
 
 interface RankedEntry {
   entry: ListedEntry;
+  /** Index of the endpoint's letter in {@link RANKED}. */
   rank: number;
   composite: number;
 }
@@ -112,8 +113,8 @@ const CLOSE_SHARE = 0.5;
  */
 const NEAR_SHARE = 0.5;
 /**
- * Largest number of values of `fit`, one for each combination of missing words. Endpoints with a further combination
- * are left out.
+ * Largest number of values of `fit`: 0 and 1 for endpoints that contain every word, and one more for each combination
+ * of missing words. Endpoints with a further combination are left out.
  */
 const MAX_FITS = 64;
 
@@ -169,7 +170,7 @@ async function rowsOf(view: View, ranking: Ranking): Promise<Int32Array> {
   return rows;
 }
 
-/** Rows that are looked up before the event loop has its turn, which takes less than a millisecond. */
+/** Number of rows that are looked up before the event loop has its turn. They take less than a millisecond. */
 const ROWS_PER_TURN = 50_000;
 
 /**
@@ -203,7 +204,8 @@ function* placesBestFirst(
  * Finds the listed endpoints whose text contains the words, best first: those that match closely (at least half of
  * the best score), then all others that contain every word, each group ordered by letter, composite and url.
  * Endpoints with an F come last. When only endpoints with an F contain every word, endpoints without an F that lack
- * little come before them. When none contains every word, all that contain some follow in the order of their fit.
+ * only words of little weight come before them. When no endpoint contains every word, all that contain some are
+ * returned, ordered by fit.
  * @param byClass whether the search words of an endpoint's class (CLASS_WORDS in tables/words.ts) count as part of
  * its text
  */
@@ -248,6 +250,7 @@ export interface SearchContext {
 interface SearchFilter {
   /** Class of the endpoints; undefined: any. */
   kind: string | undefined;
+  /** Letters of the endpoints that are included. */
   bands: ReadonlySet<Band>;
   /** Highest price, micro-dollars. */
   maxPrice: bigint | null;
@@ -316,7 +319,7 @@ async function sortHits(view: View, hits: Iterable<Hit>, filter: SearchFilter): 
 
 /**
  * Returns the ids of all listed endpoints that a search for this text alone finds, whatever their letter. Empty for a
- * text without search words.
+ * text without search words, price and network.
  */
 export async function capsFor(view: View, q: string): Promise<ReadonlySet<string>> {
   const question = readQuestion(q);
@@ -331,6 +334,7 @@ export async function capsFor(view: View, q: string): Promise<ReadonlySet<string
   return caps;
 }
 
+/** Returns the group of a hit in an order by price, letter or latency: hits of a lower group come first. */
 const groupOf = (view: View, { entry, fit }: Hit): number =>
   (view.bandOf(entry) === "F" ? MAX_FITS : 0) + Math.max(1, fit);
 

@@ -1,6 +1,6 @@
 /**
- * The thread of stock-client.ts. It runs the protocol's own client without any settings: it reads a seller's 402, chooses an
- * offer and signs it with a random key that holds no money. The signature is thrown away.
+ * The thread of stock-client.ts. It runs the protocol's own client without any settings: it reads a seller's 402,
+ * chooses an offer and signs it with a random key that holds no money. The signature is thrown away.
  */
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -8,7 +8,10 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { serveQuestions } from "../../infra/bounded-thread-half.mjs";
 
 const signer = privateKeyToAccount(generatePrivateKey());
-/** Longest text of an error that is returned, characters: the client's own errors may hold everything that the seller sent. */
+/**
+ * Longest text of an error that is returned, characters: the client's own errors may hold everything that the seller
+ * sent.
+ */
 const MAX_SAYS = 300;
 
 const errorText = (error) => String(error instanceof Error ? error.message : error).slice(0, MAX_SAYS);
@@ -21,7 +24,9 @@ function jsonOf(body) {
   }
 }
 
-/** Returns the index of the chosen entry. A version 2 payload holds it; in version 1 it is found by scheme and network. */
+/**
+ * Returns the index of the chosen entry. A version 2 payload holds it; in version 1 it is found by scheme and network.
+ */
 function placeOf({ accepts }, payload) {
   const { accepted } = payload;
   if (accepted) return accepts.indexOf(accepted);

@@ -31,6 +31,7 @@ export interface Raw402 {
 const LIMITS = { cpuMs: 2_000, urgent: false };
 /** Limit on the memory of the thread, MiB. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
+/** Largest number of 402s that may wait for the thread. */
 const MAX_WAITING = 100;
 
 /**

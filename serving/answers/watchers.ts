@@ -56,6 +56,7 @@ const RETRY_S = "5";
 export interface CreatedWatcher {
   watcher: Watcher;
   token: string;
+  /** RateLimit headers of the limit on watchers that one client creates. */
   limitHeaders: Record<string, string>;
 }
 

@@ -23,8 +23,8 @@ function weightsOf(acceptEncoding: string): Map<string, number> {
 }
 
 /**
- * Returns the coding that a client prefers (RFC 9110 section 12.5.3); among equal ones zstd, then gzip, then identity. A
- * client that accepts none of them gets identity, as the section allows, instead of an error.
+ * Returns the coding that a client prefers (RFC 9110 section 12.5.3); among equal ones zstd, then gzip, then identity.
+ * A client that accepts none of them gets identity, as the section allows, instead of an error.
  */
 export function negotiate(acceptEncoding: string | null): Coding {
   if (!acceptEncoding) return "identity";
@@ -37,8 +37,8 @@ export function negotiate(acceptEncoding: string | null): Coding {
 }
 
 /**
- * Compresses a stream of chunks. Backpressure reaches the source. When the source fails, so does the result, so that a cut
- * stream does not look complete. When the reader stops, the source is ended.
+ * Compresses a stream of chunks. Backpressure reaches the source. When the source fails, so does the result, so that a
+ * cut stream does not look complete. When the reader stops, the source is ended.
  */
 export async function* compressChunks(chunks: AsyncIterable<Uint8Array>, coding: Coding): AsyncGenerator<Uint8Array> {
   if (coding === "identity") {

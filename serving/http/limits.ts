@@ -4,6 +4,7 @@ import { type Address, networkKey } from "../../infra/egress/address.ts";
 
 /** A rate limit of `quota` tokens in `windowS` seconds: a token bucket with the quota as burst. */
 export interface Limit {
+  /** Name of the limit in the RateLimit headers. */
   name: string;
   quota: number;
   windowS: number;
@@ -11,6 +12,7 @@ export interface Limit {
 
 /** The result of taking tokens. */
 export interface LimitResult {
+  /** Whether the tokens were taken; false: the client is refused. */
   ok: boolean;
   /** Whole tokens left. */
   remaining: number;
@@ -34,7 +36,7 @@ export class Limiter {
     private readonly maxClients = MAX_CLIENTS,
   ) {}
 
-  /** Takes `cost` tokens of a client if it has at least one. Its bucket goes below zero when it has fewer than `cost`. */
+  /** Takes `cost` tokens of a client if it has at least one, even if its bucket then goes below zero. */
   take(client: string, cost = 1): LimitResult {
     const { quota } = this.limit;
     const tokens = this.#tokensOf(client);
@@ -52,7 +54,7 @@ export class Limiter {
     return Math.max(0, cost - this.#tokensOf(client)) / this.#perMs;
   }
 
-  /** Takes tokens even if the client has none, for bytes that were already sent. */
+  /** Takes tokens even if the client has none, such as for bytes already sent. A negative cost returns tokens. */
   charge(client: string, cost: number): void {
     this.#setBucket(client, this.#tokensOf(client) - cost);
   }

@@ -34,8 +34,8 @@ const RETRY_S = { least: 2, most: 8 };
 
 /**
  * Detects overload: the event loop is late repeatedly, nearly all sockets are in use, or connections wait long to be
- * accepted. Free requests are then refused before any work is done for them, which leaves the capacity to paid calls and
- * to requests for their orders.
+ * accepted. Free requests are then refused before any work is done for them, which leaves the capacity to paid calls
+ * and to requests for their orders.
  */
 export class Overload {
   #slowTimers = { looks: 0, ms: 0 };

@@ -65,8 +65,8 @@ export interface ByteRange {
 }
 
 /**
- * Parses a Range header with one byte range (RFC 9110 section 14.2). Returns null when the whole object is to be sent (no
- * header, another unit, several ranges, malformed, or If-Range does not match), and "unsatisfiable" for a 416.
+ * Parses a Range header with one byte range (RFC 9110 section 14.2). Returns null when the whole object is to be sent
+ * (no header, another unit, several ranges, malformed, or If-Range does not match), and "unsatisfiable" for a 416.
  */
 export function parseRange(headers: Headers, size: number, etag: string): ByteRange | "unsatisfiable" | null {
   const header = headers.get("range");

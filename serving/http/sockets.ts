@@ -34,7 +34,7 @@ interface SocketState {
  * Bounds the cost of sockets, in addition to the server's own timeouts. A connection beyond a client's share is
  * closed. A client that reads slower than the slowest rate while bytes wait for it is reset, which also frees the
  * system's buffers. A body that arrives slower than that gets a 408. A socket with too many pipelined requests is
- * closed. A measurement counts as one pause even when it is late, so a stall of this process does not make a client
+ * closed. A late measurement is treated as if it came in time, so a stall of this process does not make a client
  * count as slow.
  * @param server must have no other listener to requests
  * @param handle answers a request

@@ -41,7 +41,7 @@ export function toolsOf(operations: readonly Operation[]): Tool[] {
   });
 }
 
-/** What a tool call needs: the service, and the key of the client that calls. */
+/** What a tool call needs: the service, the key of the client that calls, and all tools. */
 export interface McpContext {
   service: Service;
   client: string;

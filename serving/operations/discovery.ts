@@ -19,8 +19,8 @@ const CACHE_FIVE_MINUTES = "public, max-age=300";
 
 /**
  * Creates the operation of a document about the service. The document is made at the first request, from the
- * operations that the service offers, and made again when it offers others. An operation that would answer 503 until
- * data is imported is not offered.
+ * operations that the service offers, and made again when it offers others. An operation is not offered while it would
+ * answer 503 because its data was not imported yet.
  */
 function documentOperation(
   row: Pick<Operation, "id" | "path" | "summary" | "answer"> & { type?: string },

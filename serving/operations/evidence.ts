@@ -5,7 +5,7 @@ import { BodyParams, ReceiptParams, ReceiptProof } from "../schemas/evidence.ts"
 import { proofOfLeaf } from "../work/receipts.ts";
 import { type Operation, replyJson } from "./operation.ts";
 
-/** A proof against an older checkpoint stays valid, so clients may cache it. */
+/** Cache-Control of a proof. Clients may cache it, since a proof against an older checkpoint stays valid. */
 const CACHE = "public, max-age=60";
 
 /** Retry-After for a receipt that is not in the log yet, seconds: the interval at which leaves are published. */

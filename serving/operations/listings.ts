@@ -10,8 +10,8 @@ import type { Call, Operation } from "./operation.ts";
 const MAX_BODY_BYTES = 8_192;
 
 /**
- * POST /v1/listings/validate: probes an endpoint once, now, and answers with its defects and what to change. It gives no
- * letter, and nothing is stored.
+ * POST /v1/listings/validate: probes an endpoint once, now, and answers with its defects and what to change. It gives
+ * no letter, and nothing is stored.
  */
 export const validateListing: Operation = {
   id: "validateListing",

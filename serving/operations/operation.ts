@@ -54,6 +54,7 @@ export type Tag = keyof typeof TAGS;
  * without is a page for people or an object of the log.
  */
 export interface Operation {
+  /** Name of the operation in `/openapi.json` and in metrics. */
   id: string;
   method?: "POST";
   /** Body of a POST. */
@@ -74,7 +75,7 @@ export interface Operation {
   tag?: Tag;
   /** Problems of the operation, besides those that {@link errorsOf} derives from the row. */
   errors?: readonly ProblemCode[];
-  /** null or absent: free. */
+  /** Price of a call; null or absent: the operation is free. */
   price?: Price | null;
   /** Request headers that the operation reads, besides those that are derived from the row. */
   requestHeaders?: readonly RequestHeader[];
@@ -107,6 +108,7 @@ export interface Operation {
   page?: boolean;
   /** Returns whether the operation is described and listed (default: always). Requests are answered in any case. */
   isOffered?(service: Service): boolean;
+  /** Returns the rate limit that requests count against; null: none. */
   limiter: (service: Service) => Limiter | null;
   run(call: Call): Response | Promise<Response>;
 }

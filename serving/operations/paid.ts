@@ -18,7 +18,7 @@ import { sellingOf } from "./via.ts";
 /** The work of the operations of our own that this service sells. */
 export const WORKS: readonly Work[] = [docsExtract, companiesLookup, webEvidence, researchBrief];
 
-/** Price of each of our own operations, micro-units (interface, Limits). */
+/** Price of one item of each of our own operations, millionths of a USDC. */
 const PRICE_MICRO = 20_000n;
 /** Seconds for which a payment must still be valid: the longest work and the settlement. */
 const REQUIRED_VALIDITY_S = 180;
@@ -36,8 +36,8 @@ const paidOperation = (work: Work): Operation => {
 };
 
 /**
- * Reports whether the operation is offered. In a service that sells nothing it counts as offered, so that it is
- * described.
+ * Reports whether the operation is offered. In a service without the parts for its own paid operations it counts as
+ * offered, so that it is described.
  */
 const isOffered = (work: Work, { work: deps }: Service): boolean => !deps || (work.offered?.(deps) ?? true);
 

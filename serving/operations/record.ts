@@ -8,10 +8,10 @@ import { KeysDocument } from "../schemas/discovery.ts";
 import type { View } from "../tables/view.ts";
 import { CACHE_ONE_MINUTE, type Operation, replyJson } from "./operation.ts";
 
-/** Manifests of one page. */
+/** Largest number of manifests on one page. */
 const MANIFESTS_PER_PAGE = 100;
 
-/** GET /v1/archive: the manifests that the log names, in its order, a page at a time. */
+/** Returns the answer of GET /v1/archive: one page of the manifests that the log names, in the log's order. */
 function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveList {
   const all = [...view.archive.files.values()].filter(
     ({ index, manifest }) => index < view.size && (subject === undefined || manifest.subject === subject),
@@ -27,7 +27,7 @@ function archiveList(view: View, { subject, page: n }: ArchiveQuery): ArchiveLis
   };
 }
 
-/** GET /v1/archive/{id}. @throws Problem not_found */
+/** Returns the answer of GET /v1/archive/{id}. @throws Problem not_found */
 function archiveManifest(view: View, id: string): ArchiveManifest {
   const manifest = view.archive.files.get(id)?.manifest;
   if (!manifest) throw new Problem("not_found", `${id} is not in the archive`);
@@ -85,7 +85,7 @@ const objectOperation = (root: string, path: string): Operation => ({
   },
 });
 
-/** The public store at the root of the service. */
+/** Operations that serve the objects of the public store, each at the path `/` and its key. */
 export const OBJECTS: readonly Operation[] = [
   objectOperation("checkpoint", "/checkpoint"),
   ...OBJECT_ROOTS.map((root) => objectOperation(root, `/${root}/**`)),

@@ -10,6 +10,7 @@ import { ExecuteRequest, PlanAnswer, PlanQuery } from "../schemas/route.ts";
 import type { Operation } from "./operation.ts";
 import { PURCHASE, sellingOf, wantsPublish } from "./via.ts";
 
+/** Longest body of a request for a plan, bytes. */
 const MAX_PLAN_BODY_BYTES = 16_384;
 /** Longest body: room for a seller's body as long as `via` accepts, and for the members around it. */
 const MAX_EXECUTE_BODY_BYTES = 131_072;

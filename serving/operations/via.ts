@@ -68,6 +68,7 @@ function expectationIn(headers: Headers): BuyersExpectation | null {
   );
 }
 
+/** Answers a request for a call of an endpoint: with a payment it buys the call, without one it returns the price. */
 async function viaCall(
   method: "GET" | "POST",
   { service, request, params, query, client, refuseWhenOverloaded }: Call,
@@ -149,7 +150,7 @@ const refuseUnreadable = (): never => {
   throw new Problem("log_unavailable", "orders cannot be read now", { headers: { "retry-after": "5" } });
 };
 
-/** Half of a surrogate pair, which a stranger's text may contain and which RFC 8785 cannot represent. */
+/** Matches half of a surrogate pair, which a stranger's text may contain and which RFC 8785 cannot represent. */
 const LONE_SURROGATE = /\p{Surrogate}/gu;
 
 const replaceLoneSurrogates = (shown: OrderShown): OrderShown =>

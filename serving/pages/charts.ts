@@ -28,7 +28,10 @@ const dateOf = (day: number): string => dayOf(new Date(day * DAY_MS));
 const formatMicro = (micro: bigint | number | null): string =>
   micro === null ? NONE : String(Math.round(Number(micro)) / MICRO);
 
-/** The values of one day: `low` and `high` are the edges of a band, `line` is the line in it. */
+/**
+ * The values of one day (`day`, numbered from 1970) in a chart: `low` and `high` are the edges of the shaded area,
+ * `line` is the line in it.
+ */
 interface Spread {
   day: number;
   low: number;
@@ -51,7 +54,7 @@ function splitAtGaps(days: readonly Spread[]): Spread[][] {
 }
 
 /**
- * Draws a band between two values of each day, a line in it, and a dot for each day, so that a single day is visible.
+ * Draws an area between two values of each day, a line in it, and a dot for each day, so that a single day is visible.
  */
 function spreadShape(days: readonly Spread[], x: TimeScale, ticks: (value: number) => string): string {
   const y = valueScale(Math.max(...days.map(({ high }) => high)));
@@ -102,6 +105,7 @@ function priceChart(days: readonly HistoryDay[], x: TimeScale): unknown {
 interface LatencyChart {
   id: string;
   title: string;
+  /** Returns the median and the 95th percentile of a day, ms; null where nothing was timed. */
   valuesOf: (day: HistoryDay) => [number | null, number | null];
   emptyText: string;
 }

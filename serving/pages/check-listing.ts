@@ -49,7 +49,7 @@ function answerPart(answer: ListingAnswer): unknown {
 const withCode = (text: string): unknown =>
   text.split("`").map((part, i) => (i % 2 ? html`<code>${part}</code>` : part));
 
-/** Capitalises the first letter of a sentence, unless it begins with a member's name. */
+/** Capitalises the first letter of a sentence, unless its first word is a name in camel case such as `payTo`. */
 const capitalizeSentence = (says: string): string =>
   /^[a-z]+\b/.test(says) ? `${says[0]!.toUpperCase()}${says.slice(1)}` : says;
 

@@ -6,6 +6,7 @@ import { leadOf, renderMarkdown, titleOf } from "./markdown.ts";
 
 export interface Doc {
   type: "html" | "text";
+  /** The rendered page, or the script. */
   readonly text: string;
   /** First heading of a page; of a script, its file name. */
   title: string;
@@ -32,7 +33,8 @@ export function readDocs(dir: string, fillIn = (markdown: string): string => mar
 
 /**
  * Creates a page whose Markdown is rendered when it is first requested: rendering all pages at the start of the process
- * took longer than the rest of the start. Its first sentence is read when the list of pages is.
+ * took longer than the rest of the start. Its first sentence is read when the list of pages is first
+ * shown.
  */
 function documentOf(markdown: string, fillIn: (markdown: string) => string): Doc {
   const [opening = ""] = markdown.split("\n## ", 1);

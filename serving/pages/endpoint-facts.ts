@@ -63,7 +63,7 @@ const delayWords = (s: number): string => (s === 0 ? "with the answer" : `${s} s
 
 const dayText = (s: number): string => dayOf(new Date(s * 1000));
 
-/** Describes who else pays this payee. The period ends just before `until`, which may be the beginning of a day. */
+/** Describes who else pays this payee, and in which period: from `since` until just before `until`. */
 function buyersWords(one: NonNullable<PaymentFacts["buyers"]>): unknown {
   const { network, asset, pay_to, payers, transfers, total, largest_share, effective_payers, ours } = one;
   const spread =

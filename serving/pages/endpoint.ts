@@ -41,6 +41,7 @@ export interface EndpointPage {
   /** Days of the endpoint's history, oldest first; null when there is none. */
   days: readonly HistoryDay[] | null;
   now: Date;
+  /** Whether the record's time is simulated, which the page then states. */
   simulated: boolean;
   /** Public address of the service. */
   base: string;

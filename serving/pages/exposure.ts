@@ -11,6 +11,7 @@ export interface ExposurePage {
   report?: ExposureReport;
   /** Why there is no report, one sentence each. */
   errors?: readonly string[];
+  /** Whether the record's time is simulated, which the page then states. */
   simulated: boolean;
 }
 
@@ -37,9 +38,9 @@ export interface ParsedLines {
 }
 
 /**
- * Reads dependencies from a text, one a line: the url, then calls a month, a price as `$0.01` and an address to be paid, in
- * any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is checked when it is
- * looked up.
+ * Reads dependencies from a text, one a line: the url, then calls a month, a price as `$0.01` and an address to be
+ * paid, in any order, each at most once. Empty lines and those that begin with # are ignored. Whether a url is valid is
+ * checked when it is looked up.
  */
 export function parseLines(text: string): ParsedLines {
   const parsed: ParsedLines = { dependencies: [], lines: [], errors: [] };

@@ -34,12 +34,11 @@ import {
   verdictOf,
 } from "./words.ts";
 
-/**
- * The part of a market row that depends only on the endpoint's published entry, and the endpoint's row in the table of
- * figures, as HTML.
- */
+/** What is drawn of an endpoint and depends only on its published entry, as HTML. */
 interface DrawnRow {
+  /** The first cells of the endpoint's row in the market's table. */
   row: string;
+  /** The endpoint's row in the table of components; "" when nothing was measured. */
   figures: string;
 }
 
@@ -203,6 +202,7 @@ export interface CheckPage {
   facts?: CheckFacts;
   /** Why there is no answer. */
   error?: string;
+  /** Whether the record's time is simulated, which the page then states. */
   simulated: boolean;
 }
 

@@ -20,6 +20,7 @@ export type Sort = keyof typeof SORTS;
 export const ALL_BANDS: readonly Band[] = [...BANDS, "UNRATED"];
 
 export interface MarketQuery {
+  /** Number of the page, from 1. */
   page: number;
   /** Part of an address or a description, or words to search for; "" for all. */
   q: string;
@@ -56,7 +57,7 @@ interface Market {
   countsByLetter: ReadonlyMap<Band, number>;
   /** Number of endpoints of each class, the largest first. */
   countsByClass: ReadonlyMap<string, number>;
-  /** `rows` in the orders that were asked for so far. */
+  /** `rows` sorted in each order that was requested so far. */
   sorted: Map<Sort, readonly Row[]>;
 }
 

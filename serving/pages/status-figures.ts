@@ -7,6 +7,7 @@ import type { View } from "../tables/view.ts";
 /** Figures about the service that need a pass over all endpoints. */
 export interface Figures {
   listedCount: number;
+  /** Number of listed endpoints with a letter. */
   letteredCount: number;
   /** Number of endpoints that were ever probed. */
   probedCount: number;

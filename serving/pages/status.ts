@@ -17,6 +17,7 @@ export const GAUGES = {
 
 export interface StatusContent {
   now: Date;
+  /** Whether the record's time is simulated, which the page then states. */
   simulated: boolean;
   /** Time since this server last read the record, by the monotonic clock, ms; null when it never did. */
   viewAgeMs: number | null;
@@ -41,12 +42,13 @@ const HOUR_MS = 60 * MINUTE_MS;
 /** One part of the service: the age of its newest work, and the age from which it counts as behind. */
 interface ServicePart {
   name: string;
-  /** What its newest work is. */
+  /** What kind of work its newest work is, in words. */
   says: string;
-  /** Age of that work; null: none is known. */
+  /** Age of that work, ms; null: none is known. */
   ageMs: number | null;
   /** Time of its newest work, unix ms; null as `ageMs`. */
   newestAt: number | null;
+  /** Age above which the part counts as behind, ms. */
   maxAgeMs: number;
 }
 

@@ -7,7 +7,7 @@ export const NONE = "–";
 
 export const bandWords = (band: Band): string => (band === "UNRATED" ? "unrated" : band);
 
-/** A class (kind of endpoints by the questions that they answer) in words; `any` is the class of all others. */
+/** Names a class (kind of endpoints by the questions that they answer) in words; `any` is the class of all others. */
 export const classWords = (kind: string): string => (kind === "any" ? "everything else" : kind.replaceAll("_", " "));
 
 /** Renders a letter on its colour. The letter is text, so nothing depends on the colour alone. */
@@ -24,7 +24,7 @@ export const formatFigure = (value: number | null | undefined, decimals = 3): st
 export const formatRoundedDown = (value: number | null | undefined): string =>
   value === null || value === undefined ? NONE : (Math.floor(value * 1000 + 1e-6) / 1000).toFixed(3);
 
-/** A time as `2026-11-21 04:20 UTC`, with the exact time for programs. */
+/** Renders a time as `2026-11-21 04:20 UTC`, with the exact time in the attribute `datetime`. */
 export function formatTime(ms: number | null | undefined): unknown {
   if (ms === null || ms === undefined || !Number.isFinite(ms)) return NONE;
   const iso = new Date(ms).toISOString();
@@ -51,7 +51,7 @@ export const COMPONENT_NAMES: readonly (readonly [ComponentName, string])[] = CO
   COMPONENT_WORDS[name],
 ]);
 
-/** Money without trailing zeros, with at least two decimals: `0.020000` -> `0.02`. */
+/** Formats money without trailing zeros, with at least two decimals: `0.020000` -> `0.02`. */
 export const formatPrice = (money: string | null | undefined): string =>
   money ? money.replace(/(\.\d{2}\d*?)0+$/, "$1") : NONE;
 
@@ -71,13 +71,13 @@ export function verdictOf(why: string): string {
   return `${first[0]?.toUpperCase() ?? ""}${first.slice(1).replace(/\.$/, "")}.`;
 }
 
-/** A number with its noun, in the singular for 1. */
+/** Formats a number with its noun, in the singular for 1. */
 export const formatCount = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
 
 export const shorten = (text: string, length: number): string =>
   text.length > length ? `${text.slice(0, length - 1)}…` : text;
 
-/** A duration as `812 ms` or `1.43 s`. */
+/** Formats a duration as `812 ms` or `1.43 s`. */
 export const formatDuration = (ms: number | null | undefined): string => {
   if (ms === null || ms === undefined) return NONE;
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
@@ -120,7 +120,7 @@ const FLAG_WORDS: Record<Flag, string> = {
   domain_took_the_money: "Another endpoint of the same registrable domain took money and delivered nothing.",
 };
 
-/** A flag in words; for a flag of a later version a general sentence. */
+/** Returns the sentence about a flag; for a flag of a later version a general one. */
 export const flagWords = (flag: string): string =>
   (FLAGS as readonly string[]).includes(flag)
     ? FLAG_WORDS[flag as Flag]

@@ -36,8 +36,8 @@ const FIRST_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 30_000;
 
 /**
- * A log that is opened in the background, so that a replica can answer while the log's cluster is down. Until the log is
- * open every call throws LogDown.
+ * A log that is opened in the background, so that a replica can answer while the log's cluster is down. Until the log
+ * is open every call throws LogDown.
  */
 export class BackgroundLog implements ServingLog {
   #log: Log | null = null;

@@ -23,6 +23,7 @@ export interface ProvenTreeParts {
   dir: string;
   /** Name of the log that this replica must answer from. */
   origin: string;
+  /** Keys of the log that the operator gave. */
   keys: GivenKeys;
   /** Largest age of a checkpoint's newest cosignature, seconds; by default any. */
   maxAge?: number | undefined;
@@ -39,7 +40,9 @@ export interface ProvenTreeParts {
 export class ProvenTree {
   #jwks: Jwks | null = null;
   #tree: PublishedTree | null = null;
+  /** The pinned keys that `#tree` trusts, as JSON text, compared to detect changes. */
   #trustText = "";
+  /** Whether {@link newest} has returned once. */
   #hasLoaded = false;
 
   private constructor(

@@ -20,7 +20,7 @@ export const ArchiveParams = z.object({
     ),
 });
 
-/** Interface, "Archive list response": these members and no other. */
+/** Answer of GET /v1/archive: these members and no others. */
 export const ArchiveList = z.strictObject({
   schema: z.literal("svc.archive.list.v1"),
   /** By subject, the time before a row may move to the archive (ISO 8601 duration). */
@@ -28,6 +28,7 @@ export const ArchiveList = z.strictObject({
   /** Kinds of records that never move from the database to the archive. */
   never_moved: z.array(z.string()),
   manifests: z.array(ArchiveManifest),
+  /** Path of the next page; null on the last one. */
   next: z.string().nullable(),
 });
 export type ArchiveList = z.infer<typeof ArchiveList>;

@@ -16,7 +16,7 @@ import {
   WHOLE_TEXT_MESSAGE,
 } from "./common.ts";
 
-/** Shortest and longest url in a request, characters (interface, Limits). */
+/** Shortest and longest url in a request, characters. */
 export const URL_LENGTH = { min: 8, max: 2048 } as const;
 
 const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
@@ -38,7 +38,10 @@ export const CheckQuery = z.object({
     .describe("The payTo of the 402 that is about to be paid."),
 });
 export type CheckQuery = z.infer<typeof CheckQuery>;
-/** Arguments of the MCP tool check_grade: a misspelt `pay_to` must not leave its warning out. */
+/**
+ * Arguments of the MCP tool check_grade. Unknown names are refused: an answer to a misspelt `pay_to` would lack the
+ * warnings about that address.
+ */
 export const CheckArguments = CheckQuery.strict();
 
 /** What the newest 402 of an endpoint asked. */
@@ -51,6 +54,7 @@ export const Observed = z.strictObject({
   askedForPayment: z.int().min(0),
   firstSeen: z.string().nullable(),
   lastSeen: z.string().nullable(),
+  /** Time from the first handshake to now, days with two decimals. */
   spanDays: z.number().min(0),
   advertised: Advertised.nullable(),
   distinctPrices: z.int().min(0),
@@ -67,7 +71,9 @@ export const Payee = z.strictObject({
   listed: z.int().min(0),
   /** Number of those with a letter. */
   graded: z.int().min(0),
+  /** Best letter among these endpoints; null when none has a letter. */
   bestBand: z.string().nullable(),
+  /** Number of these endpoints whose listing or 402 has defects. */
   withDefects: z.int().min(0),
 });
 export type Payee = z.infer<typeof Payee>;
@@ -135,7 +141,7 @@ export const CheckFacts = z.strictObject({
 });
 export type CheckFacts = z.infer<typeof CheckFacts>;
 
-/** Interface, "Check answer": the response of GET /v1/check. */
+/** Answer of GET /v1/check. */
 export const CheckAnswer = CheckFacts.extend({
   answered_at: z.string(),
   signing_key_id: z.string().nullable(),

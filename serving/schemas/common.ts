@@ -21,7 +21,10 @@ export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{2
 export const URL_OR_ID_MESSAGE = "must be an http or https url, or a capability id";
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
-/** RFC 8785 cannot print a lone surrogate, so no signed answer and no record can repeat a text that has one. */
+/**
+ * Reports whether a text has no lone surrogate. RFC 8785 cannot print one, so no signed answer and no record can repeat
+ * a text that has one.
+ */
 export const isWholeText = (text: string): boolean => !LONE_SURROGATE.test(text);
 export const WHOLE_TEXT_MESSAGE = "must be whole Unicode text";
 
@@ -52,7 +55,7 @@ export const wholeNumber = (min: number, max: number | null, defaultValue: numbe
   const parseDigits = (text: unknown) =>
     typeof text === "string" && /^\d{1,100}$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : Number.NaN;
   const number = z.number({ error }).min(min, error);
-  // The metadata stands at the inner schema, since a description of the input has that alone.
+  // The metadata is set on the inner schema, since only that one appears in the JSON Schema of the input.
   const described = (max === null ? number : number.max(max, error)).meta({ type: "integer", default: defaultValue });
   return z.preprocess(parseDigits, described).default(defaultValue);
 };
@@ -65,7 +68,7 @@ export const Tier = z.enum(TIERS);
 export const Matched = z.enum(MATCHED);
 export const Protocol = z.enum(PROTOCOLS);
 
-/** An amount of money (interface, "money"): one or more digits, a dot, one to six digits. */
+/** An amount of money: one or more digits, a dot, one to six digits. */
 export const Money = z.string().regex(/^\d+\.\d{1,6}$/);
 
 /** Capability id: the id of an endpoint. */
@@ -78,8 +81,11 @@ export const CapId = z
 
 /** An error in an endpoint's listing or 402. */
 export const Defect = z.strictObject({
+  /** Code of the defect. */
   defect: z.string(),
+  /** The defect in words. */
   says: z.string(),
+  /** When it was last seen, RFC 3339. */
   seenAt: z.string().nullable().optional(),
 });
 export type Defect = z.infer<typeof Defect>;
@@ -90,7 +96,7 @@ export const Correction = z.strictObject({
   fault: z.string(),
   says: z.string(),
   issuedAt: z.string(),
-  /** The withdrawn record; null: all earlier records of the endpoint. */
+  /** Id of the withdrawn record; null: all earlier records of the endpoint are withdrawn. */
   recordId: z.string().nullable().optional(),
   /** `computed_at` of the wrong grade; null if none is named. */
   gradeAt: z.string().nullable().optional(),

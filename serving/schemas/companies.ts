@@ -27,8 +27,8 @@ const HOST_PATTERN = /^(?:https?:\/\/)?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?
 export const DEFAULT_CERTAINTY = 0.8;
 const MIN_CERTAINTY = 0.5;
 /**
- * Returns a key that is equal for names that a reader takes for the same. A question must not have two such names,
- * since each is paid for.
+ * Returns a key that is equal for names which differ only in case, white space or Unicode form. A question must not
+ * have two such names, since each is paid for.
  */
 const nameKey = (name: string): string => name.normalize("NFKC").toLowerCase().replace(/\s+/g, " ");
 
@@ -199,7 +199,7 @@ export const CompaniesAnswer = z.strictObject({
   certainty: z.number(),
   /** The matches of a question about one company. */
   matches: MatchesFound.optional(),
-  /** Are there further matches? */
+  /** Whether there are more matches than the question's `limit`. */
   more: z.boolean().optional(),
   /** The results of a question with `names`: one for each name, in their order. */
   results: z.array(z.strictObject({ name: z.string(), matches: MatchesFound, more: z.boolean() })).optional(),

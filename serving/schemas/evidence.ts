@@ -90,7 +90,9 @@ export const ReceiptParams = z.strictObject({
   sha256: z.string().regex(SHA256_HEX, "must be 64 lower-case hex digits"),
 });
 
-/** Answer of GET /v1/web/evidence/receipts/{sha256}: what proves offline that the log holds a receipt, and since when. */
+/**
+ * Answer of GET /v1/web/evidence/receipts/{sha256}: what proves offline that the log holds a receipt, and since when.
+ */
 export const ReceiptProof = z.strictObject({
   schema: z.literal("svc.evidence.proof.v1"),
   /** The leaf as it was hashed: RFC 8785 text. */

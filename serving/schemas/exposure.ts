@@ -5,7 +5,7 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { CheckFacts, CheckQuery } from "./check.ts";
 import { Money } from "./common.ts";
 
-/** Most dependencies of one request (interface, Limits). */
+/** Most dependencies of one request. */
 export const MAX_DEPENDENCIES = 200;
 /** Most calls a month of one dependency. */
 export const MAX_CALLS = 1_000_000_000;
@@ -54,7 +54,9 @@ export const ExposureRequest = z.strictObject({
 });
 export type ExposureRequest = z.infer<typeof ExposureRequest>;
 
-/** Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both. */
+/**
+ * Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both.
+ */
 export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
   {
     dependencies: z

@@ -96,7 +96,7 @@ export const DOCUMENT_KINDS = ["pdf", "html", "text", "markdown", "csv", "docx",
 export const Extracted = z.strictObject({
   kind: z.enum(DOCUMENT_KINDS),
   /**
-   * A sentence that says so if the document is of another kind than declared; null if not, or if nothing is declared.
+   * A sentence about it if the document is of another kind than declared; null otherwise, or if nothing is declared.
    */
   mismatch: z.string().nullable(),
   /**

@@ -17,9 +17,12 @@ const OrderLeg = z.strictObject({
   price: Money,
   /** Whether the seller was paid; `unknown` until that is certain on the chain. */
   money: z.enum(["unknown", "paid", "unpaid"]),
+  /** Transaction that paid the seller; null: none is known. */
   tx: z.string().nullable(),
+  /** HTTP status of the seller's answer; null without an answer. */
   status: z.int().nullable(),
   delivered: z.boolean().nullable(),
+  /** Whether the answer passed all checks; null while it is not checked. */
   passed: z.boolean().nullable(),
   /** Class (kind of endpoints by the questions that they answer) whose check judged the answer; `any`: none. */
   class: z.string(),
@@ -52,6 +55,7 @@ export const OrderShown = z.strictObject({
   seller_price: Money,
   fee: Money,
   total: Money,
+  /** Whether the buyer asked for the call to be published in the record. */
   published: z.boolean(),
   /** What the buyer itself expected of the answer (docs/pay-on-delivery.md); null: nothing. */
   expect: z.looseObject({}).nullable(),

@@ -14,7 +14,7 @@ import {
   WHOLE_TEXT_MESSAGE,
 } from "./common.ts";
 
-/** Money in a request (interface, "money"). */
+/** An amount of money in a request. */
 const MoneySent = z.string().regex(/^\d{1,12}\.\d{1,6}$/, "must be money such as 0.05");
 
 /** What a client needs from an endpoint, and the client's limits on price, grade and latency. */
@@ -45,7 +45,10 @@ const NEED_FIELDS = {
 export const PlanQuery = z.strictObject({ ...NEED_FIELDS, limit: z.int().min(1).max(20).default(5) });
 export type PlanQuery = z.infer<typeof PlanQuery>;
 
-/** Can a payment whose answer was lost be sent again without paying twice? As the service's own paid calls showed. */
+/**
+ * Whether a payment whose answer was lost can be sent again without paying twice, as the service's own paid calls
+ * showed it.
+ */
 const RETRY_VERDICTS = ["safe", "unsafe", "unknown"] as const;
 export type RetryVerdict = (typeof RETRY_VERDICTS)[number];
 
@@ -77,7 +80,7 @@ const Candidate = z.strictObject({
   reasons: z.array(z.string()).describe("Why it stands where it stands."),
 });
 
-/** Why endpoints that the words of a need find are no candidates, in the order of the tests. */
+/** Reasons why an endpoint that matches the words of a need is no candidate, in the order in which they are tested. */
 export const PASSED_OVER = {
   below_band: "their letter is below the one that was asked for, or they have none",
   other_method: "they are called with another method",

@@ -34,9 +34,12 @@ export const SearchQuery = z.object({
   limit: z.int().min(1).max(50).default(10),
 });
 export type SearchQuery = z.infer<typeof SearchQuery>;
-/** The same as the parameters of a url, which are texts. */
+/** {@link SearchQuery} as the parameters of a url, where the number `limit` is a text. */
 export const SearchParams = SearchQuery.extend({ limit: wholeNumber(1, 50, 10) });
-/** Arguments of the MCP tool search_capabilities: a misspelt limit on the price must not be left out. */
+/**
+ * Arguments of the MCP tool search_capabilities. Unknown names are refused, since a misspelt `max_price` would
+ * otherwise be ignored.
+ */
 export const SearchArguments = SearchQuery.strict();
 
 const FoundCapability = z.strictObject({

@@ -7,8 +7,8 @@ import { CapId, Correction, Money, ONE_TEXT, wholeNumber } from "./common.ts";
 export const TrustParams = z.object({ id: CapId });
 
 /**
- * Interface, "Trust response". The scorecards (signed grades) are in the order of their tiers (depths of verification),
- * the deepest first.
+ * Answer of GET /v1/trust/{id}. The scorecards (signed grades) are in the order of their tiers (depths of
+ * verification), the deepest first.
  */
 export const TrustResponse = z.strictObject({
   schema: z.literal("svc.trust.v1"),

@@ -111,7 +111,7 @@ export const WatcherAnswer = z.strictObject({
   failing: z
     .strictObject({ since: z.string(), attempts: z.int(), next_attempt_at: z.string(), says: z.string() })
     .nullable(),
-  /** The newest attempts, newest first. */
+  /** The newest attempts to deliver a notice, newest first. */
   deliveries: z.array(Delivery),
 });
 export type WatcherAnswer = z.infer<typeof WatcherAnswer>;

@@ -54,7 +54,7 @@ export function createStatusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H
 }
 
 /**
- * Opens the status listener of a role, if `status.port` is set.
+ * Creates the pulse (health) of a role, and opens its status listener if `status.port` is set.
  * @param listen false for a command that ends by itself
  * @param firstWork the work that has to succeed once before the role counts as started
  * @throws Failure `port` when the port is taken

@@ -14,17 +14,20 @@ interface RequiredWork {
   lastDoneMs: number | null;
   /** When it last succeeded, in record time. */
   lastDoneAt: Date | null;
+  /** The newest failure since the last success, with the name of its error; null: none. */
   lastFailure: { at: Date; error: string } | null;
 }
 
 /** The document of `/health`. */
 export interface Health {
   role: Role;
+  /** Whether the role is healthy. */
   ok: boolean;
   /** `starting` before the first work succeeded, else `working`, `waiting`, or what the role set. */
   state: string;
   /** What is wrong; empty when `ok`. */
   problems: string[];
+  /** The required works by name: times of the last success and failure (RFC 3339), and name of the last error. */
   works: Record<string, { last_done: string | null; last_failed: string | null; error: string | null }>;
   /** Further facts about the role: partitions, lag, size of the tree. */
   [fact: string]: unknown;
@@ -48,12 +51,18 @@ const MAX_FAILURES = 3;
 
 /** A run that failed and has not succeeded since. */
 interface FailingRun {
+  /** Name of the work that the run is a part of. */
   work: string;
+  /** Number of its failures in succession. */
   times: number;
+  /** Name of the last error. */
   error: string;
 }
 
-/** Gauge that is set only for required works: of a job that runs hourly or daily it would always look late. */
+/**
+ * Gauge with the time of a work's last success. It is set only for required works: the time of a job that runs hourly
+ * or daily would always look late.
+ */
 const LAST_DONE_GAUGE = "touchstone_work_last_done_seconds";
 const OK_GAUGE = "touchstone_role_ok";
 

@@ -53,6 +53,7 @@ interface DomainQueue {
 interface WaitingAsk {
   /** Names of the queues that it waits in: of its domain, and of its platform if that differs. */
   domains: readonly string[];
+  /** Whether it is a re-test, a probe that the seller requested. */
   retest: boolean;
   /** Sequence number among all asks. */
   n: number;
@@ -65,7 +66,8 @@ interface WaitingAsk {
 }
 
 /**
- * Which wait of an ask is the longest: for other asks of its domain, for its own earliest time, or for the whole queue.
+ * Which wait of an ask is the longest: for other asks of its domain (`domain`), for its own earliest time (`moment`),
+ * or for the whole queue (`line`).
  */
 export type WaitReason = "domain" | "moment" | "line";
 
@@ -85,7 +87,7 @@ export interface ExpectedWait {
  * different ones.
  */
 export class AskQueue {
-  /** By capability id. */
+  /** Waiting asks by capability id, in the order in which they were added. */
   readonly #waiting = new Map<string, WaitingAsk>();
   readonly #asks: FairQueue<string>;
   readonly #retests: FairQueue<string>;
@@ -134,8 +136,8 @@ export class AskQueue {
   }
 
   /**
-   * Adds an ask. Nothing changes when the endpoint already waits for a probe that is not later, was probed lately, or
-   * there is no room.
+   * Adds an ask. Nothing changes if the endpoint already waits for a probe that is not later, if it was probed lately,
+   * or if the queue has no room.
    * @param normalised the normalised url
    * @param t when it was asked, unix ms
    * @param from earliest time of its probe, unix ms
@@ -253,8 +255,8 @@ export class AskQueue {
   }
 
   /**
-   * Removes asks that are too old, and idle domains. The map of asks is in order of insertion, so the oldest come
-   * first.
+   * Removes asks that are too old and, once there are many queues of domains, those without asks and recent probes. The
+   * map of asks is in order of insertion, so the oldest come first.
    */
   #expire(now: number): void {
     for (const [cap, { t }] of this.#waiting) {

@@ -58,8 +58,9 @@ export interface CardEntry {
   tier: Tier;
   /** The letter, or UNRATED. */
   band: Band;
-  /** false for a card without components, behind which no sample counts, or none counts any more. */
+  /** Whether any sample counts for the card; false for a card without components. */
   measured: boolean;
+  /** Weighted sum of the lower bounds of the card's components; the letter depends on it. */
   composite: number;
   /** Number of records behind the card; undefined: the card does not state it. */
   samples: number | undefined;
@@ -84,14 +85,14 @@ export interface DatedLetter {
 }
 
 /**
- * Number of newest letters that an entry keeps. A card is signed about once a day at most (verification-method.md section
- * 6).
+ * Number of newest letters that an entry keeps. A card is signed about once a day at most (verification-method.md
+ * section 6).
  */
 export const MAX_LETTERS = 120;
 
 /**
- * Returns the 95th percentile of latency, ms, which the component's method string holds (verification-method.md
- * section 3).
+ * Returns the 95th percentile of latency, ms, from the method string of the card's component `latency_p95`
+ * (verification-method.md section 3); null if the card has none.
  */
 export function latencyOf({ components }: Pick<SignedCard, "components">): number | null {
   const ms = /;p95_ms=(\d{1,7})(?:;|$)/.exec(components?.latency_p95.method ?? "")?.[1];
@@ -101,7 +102,7 @@ export function latencyOf({ components }: Pick<SignedCard, "components">): numbe
 /** The published state of one endpoint, as of a size of the log. */
 export type Entry = Endpoint<CardEntry, DatedLetter>;
 
-/** An endpoint of the market index. */
+/** The entry of an endpoint that is listed in the market index. */
 export type ListedEntry = Entry & { listing: ListingFacts };
 
 /** Reports whether an endpoint is listed now. */

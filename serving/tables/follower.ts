@@ -15,30 +15,35 @@ export interface FollowerDeps {
   tree: Pick<PublishedTree, "newest">;
   /** The public store, from which only `live/` is read here. */
   store: Pick<Store, "get">;
+  /** Name of the log, as in its checkpoints. */
   origin: string;
   clock: Clock;
   logger: Logger;
   metrics: Metrics;
   /** Pause between two refreshes, real ms (default 2,000). */
   everyMs?: number;
-  /** Runs each refresh, and learns how it ended for the process's health report; absent: refreshes run without it. */
+  /** Calls `look`, which is one refresh, and reports its outcome to the process's health report; absent: no report. */
   during?: (look: () => Promise<boolean>) => Promise<boolean>;
 }
 
-/** Leaves that are folded, or urls that are added, between two yields to the event loop: a few milliseconds. */
+/** Number of leaves folded, or of urls added, between two yields to the event loop. They take a few milliseconds. */
 const LEAVES_PER_TURN = 64;
 
-/** Polls the public store and holds the newest view. One refresh runs at a time; one that fails changes nothing. */
+/**
+ * Polls the public store and holds the newest view, the state of the record that answers are made from. One refresh
+ * runs at a time. When a refresh fails, the old view stays.
+ */
 export class Follower {
   #view: View;
   #snapshot: Snapshot | null = null;
+  /** Time of the last successful refresh, ms of the monotonic clock; null before the first. */
   #refreshedAtMs: number | null = null;
   #pendingRefresh: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
   #stopped = false;
   /**
-   * Table of related parties. After a failed refresh it may be ahead of the view; the next refresh reads the same
-   * leaves again.
+   * Table of related parties (endpoints with a common payee or domain). After a failed refresh it may hold leaves that
+   * the view does not have; the next refresh applies them again.
    */
   readonly #relatedParties = new RelatedPartiesFold();
   readonly #giveTurn = createYielder(LEAVES_PER_TURN);
@@ -70,9 +75,9 @@ export class Follower {
   }
 
   /**
-   * Refreshes once: reads newer volatile rows, folds the log's new leaves, and replaces the view. The rows are read
-   * first, so that the tree that is read then is not older than they are; where it is, as on a replica whose source is
-   * behind, the old rows stay. Concurrent callers share one refresh.
+   * Refreshes once: reads newer volatile rows (the facts that change faster than cards), folds the log's new leaves,
+   * and replaces the view. The rows are read before the log, so that the log is not older than the rows. If it is
+   * older all the same, as on a replica whose source lags, the old rows stay. Concurrent callers share one refresh.
    * @returns whether the view changed
    * @throws errors of the tree and the store (HistoryChanged, Tampered ..); the old view stays
    */
@@ -112,7 +117,8 @@ export class Follower {
     const snapshot = await this.deps.tree.newest();
     const size = snapshot?.head.size ?? 0;
     const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
-    // Rows of a larger tree count from cards, and leave out corrections, that this tree does not have.
+    // Rows made from a larger log are not used yet: they count from cards, and omit published corrections, that this
+    // log does not have.
     const { volatile, newRows } = read.volatile.treeSize > size ? { volatile: old.volatile, newRows: [] } : read;
     const addName = (row: VolatileRow): void =>
       old.urlIndex.add({ cap: row.capability_id, url: row.url, method: row.method });
@@ -130,7 +136,7 @@ export class Follower {
     return changed;
   }
 
-  /** Reads newer volatile rows. On failure the old rows stay, so that new letters still become visible. */
+  /** Reads newer volatile rows. If that fails, returns the old ones, so that the refresh still shows new letters. */
   async #loadVolatileRows(old: View): ReturnType<typeof loadVolatile> {
     try {
       return await loadVolatile(this.deps.store, old.volatile);
@@ -142,8 +148,8 @@ export class Follower {
   }
 
   /**
-   * Folds the leaves that the old view does not have into its entries. Urls are added to the shared index at once,
-   * which is safe: a view ignores ids that it does not hold.
+   * Folds the leaves that the old view does not have; returns the new entries and the table of related parties. Urls
+   * are added at once to the index that all views share. That is safe, since a view ignores ids that it does not hold.
    */
   async #fold(old: View, { head, reader }: Snapshot): Promise<Pick<View, "entries" | "related">> {
     let isTableChanged = false;
@@ -153,7 +159,7 @@ export class Follower {
       await this.#giveTurn();
       if (leaf.kind === "evidence") old.evidence.add(leaf);
       if (leaf.kind === "receipt") old.receipts.add(leaf);
-      // After a failed refresh the next one folds the same leaves again.
+      // The refresh after a failed one folds the same leaves again, so the archive may have this one already.
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.apply(leaf);
       if (leaf.kind === "kin") {
         this.#relatedParties.apply(leaf);

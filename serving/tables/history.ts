@@ -37,8 +37,8 @@ export class HistoryTables {
   ) {}
 
   /**
-   * Returns the days of one endpoint, oldest first; synchronously when its file is cached. Null when there is no history
-   * yet, or its file cannot be read: the page is then shown without charts.
+   * Returns the days of one endpoint, oldest first; synchronously when its file is cached. Null when there is no
+   * history yet, or its file cannot be read: the page is then shown without charts.
    */
   daysOf(view: View, cap: string): HistoryDay[] | null | Promise<HistoryDay[] | null> {
     const key = view.volatile.history.get(bucketOf(cap));

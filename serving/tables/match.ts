@@ -71,7 +71,11 @@ function compareCandidates(view: View): (a: NamedEndpoint, b: NamedEndpoint) => 
   return (a, b) => paid(b) - paid(a) || probes(b) - probes(a) || (a.cap < b.cap ? -1 : 1);
 }
 
-/** Chooses one of several candidates, or null when the view holds none with that method. */
+/**
+ * Chooses one of several endpoints: listed ones before others, then by {@link METHOD_ORDER}, then by
+ * {@link compareCandidates}. Returns null when the view holds none of them with this method.
+ * @param method undefined: any
+ */
 function choose(view: View, names: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
   let candidates = names.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
   if (candidates.length > 1) {
@@ -84,8 +88,8 @@ function choose(view: View, names: readonly NamedEndpoint[], method: string | un
 }
 
 /**
- * Largest number of templates that are compared with one url. Earlier ones come first, so a flood of later ones
- * cannot hide them.
+ * Largest number of templates that are compared with one url. Among templates with one prefix, those added earlier are
+ * compared first, so that a flood of later ones cannot hide them.
  */
 const MAX_TEMPLATES = 500;
 

@@ -29,8 +29,8 @@ const PaidRow = z.object({
   settlement: z.object({ tx: z.string(), network: z.string(), asset: z.string() }).nullish().catch(null),
   quote: z.object({ network: z.string(), asset: z.string() }).nullish().catch(null),
   /**
-   * Only in the line of a call that its buyer published. Lines of our own calls have a quote and a settlement
-   * instead.
+   * Members that only a call published by its buyer has (`kind` 2). Lines of our own calls have `quote` and
+   * `settlement` instead.
    */
   ...{ pass: z.boolean().optional(), tx: Text, network: Text, asset: Text },
 });
@@ -38,6 +38,7 @@ export type PaidRow = z.infer<typeof PaidRow>;
 
 /** A later fact about a paid call. */
 export interface PaidFact {
+  /** `obs_id` of the call. */
   callId: string;
   /** Position in the log. Facts are applied in this order. */
   position: number;
@@ -55,6 +56,7 @@ export interface PaidPart {
   facts: PaidFact[];
 }
 
+/** The paid calls in one evidence file, by capability id. */
 export type PaidFile = ReadonlyMap<string, PaidPart>;
 
 /**
@@ -76,8 +78,9 @@ export function applyFacts(row: PaidRow, facts: readonly PaidFact[]): PaidRow {
 }
 
 export interface PaidRowBounds {
-  /** Most bytes of a file, packed and unpacked; a longer one is not read. */
+  /** Largest number of compressed bytes of a file; a longer one is not read. */
   maxFileBytes: number;
+  /** Largest number of uncompressed bytes of a file; a longer one is not read. */
   maxUnpackedBytes: number;
   /** Most bytes of text of all rows and facts in memory. */
   maxCachedBytes: number;
@@ -100,6 +103,7 @@ const PAID_TOPIC = Buffer.from('"topic":"observations.paid"');
 
 interface CachedFile {
   file: PaidFile;
+  /** Length of the text of its rows and facts, which counts against {@link PaidRowBounds.maxCachedBytes}. */
   bytes: number;
 }
 
@@ -175,8 +179,8 @@ export class PaidRows {
 }
 
 /**
- * Adds the line to its endpoint's part, if it is a call that may have failed or a later fact about one. @returns
- * length of the stored text
+ * Adds a line to its endpoint's part if it is a paid call that may have failed, or a later fact about any paid call.
+ * @returns length of the stored text; 0 if nothing was added
  */
 function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): number {
   const row = PaidRow.safeParse(line).data;

@@ -9,7 +9,7 @@ import { type Entry, isListed, type ListedEntry } from "./entry.ts";
 /** Largest number of origins in one answer; one address may be paid at thousands of origins. */
 export const MAX_ORIGINS = 100;
 
-/** Rows that are added between two yields to the event loop: a few milliseconds. */
+/** Number of rows added between two yields to the event loop. They take a few milliseconds. */
 const ROWS_PER_TURN = 2_000;
 
 /** The facts about one address, with all its origins. */

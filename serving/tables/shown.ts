@@ -7,21 +7,21 @@ import { type CardEntry, type Entry, headlineOf } from "./entry.ts";
  */
 const WITHDRAWN_SHARE = 0.2;
 
-/** The numbers of observations and withdrawals since a card. */
+/** Number of an endpoint's observations since its card, and of records behind the card that were withdrawn since. */
 export interface CountsSince {
   observations: number;
   withdrawn: number;
 }
 
-/** What is shown of an endpoint's headline card, as of the withdrawals since. */
+/** What is shown of an endpoint's headline card, given the records behind it that were withdrawn since. */
 export interface ShownGrade {
   headline: CardEntry;
   band: Band;
-  /** null: no sample is behind the card, or none any more. */
+  /** The composite that is shown; null: no sample is behind the card, or all of them were withdrawn. */
   composite: number | null;
   /** Number of records behind the card that were withdrawn since. */
   withdrawn: number;
-  /** Whether so many were withdrawn that no letter is shown. */
+  /** Whether so many records behind the card were withdrawn that no letter is shown. */
   isDoubtful: boolean;
 }
 

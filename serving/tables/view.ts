@@ -24,7 +24,7 @@ export interface FoldedRow extends VolatileRow {
 export interface VolatileRows {
   /** Etag of `live/view.json`; null before the first version was read. */
   etag: string | null;
-  /** When that version was made, unix ms; null before the first. */
+  /** When that version of `live/view.json` was made, unix ms; null before the first, or if its time is unreadable. */
   madeAt: number | null;
   /** Size of the log when the rows were named. They were made from the log of that size or of a smaller one. */
   treeSize: number;
@@ -39,7 +39,7 @@ export interface VolatileRows {
   rows: LayeredMap<FoldedRow>;
   /** The endpoints whose rows name payments that were taken without a delivery, by payee and domain. */
   thefts: TheftTable;
-  /** Endpoints whose rows count withdrawn records, by capability id. */
+  /** Capability ids of the endpoints whose rows count records behind the card that were withdrawn since. */
   withdrawn: ReadonlySet<string>;
   /** Key of the history file (daily prices and latencies) of each bucket, the group of endpoints that share a file. */
   history: ReadonlyMap<number, string>;
@@ -169,8 +169,8 @@ export class View {
   }
 
   /**
-   * Reports whether a row was made from this card. Rows that an older version of this software wrote do not name their
-   * card; they count as made from every card that the log had at `treeSize`.
+   * Reports whether the counts of a row begin at this card. Rows that an older version of this software wrote do not
+   * name their card; they are taken to begin at every card that the log had at `treeSize`.
    */
   #isMadeFrom({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
     if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
@@ -182,7 +182,10 @@ export class View {
     return shownGrade(entry, (leaf) => this.countsSince(entry.cap, leaf));
   }
 
-  /** The endpoints whose card has a letter that is not shown any more, each with the composite that is shown. */
+  /**
+   * The composite that is shown of each endpoint whose letter is not shown any more, because too many of the records
+   * behind its card were withdrawn; by capability id.
+   */
   get doubtful(): ReadonlyMap<string, number | null> {
     this.#doubtful ??= new Map(
       [...this.volatile.withdrawn].flatMap((cap) => {
@@ -194,7 +197,7 @@ export class View {
     return this.#doubtful;
   }
 
-  /** Returns the letter that GET /v1/check shows, or UNRATED. */
+  /** Returns the letter that GET /v1/check shows of an endpoint; UNRATED if it has no card, or shows no letter. */
   bandOf(entry: Entry): Band {
     return this.doubtful.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
   }
@@ -220,8 +223,9 @@ export class View {
 }
 
 /**
- * Largest number of evidence files of a bucket that are remembered, the newest ones. A bucket has about one a day, so
- * they are of more days than the grading window has. Older files are named in the log alone.
+ * Number of newest evidence files that are remembered for each bucket (a group of endpoints that share files). A bucket
+ * gets about one file a day, so these files span more days than the grading window. Older files are named only in the
+ * log.
  */
 const MAX_FILES_PER_BUCKET = 200;
 
@@ -260,7 +264,7 @@ class EvidenceFiles {
 }
 
 /**
- * The index of each receipt's leaf by the receipt's hash, which takes some 120 bytes of memory for each sold receipt.
+ * Position of each receipt's leaf in the log, by the hash of the receipt. Each takes some 120 bytes of memory.
  */
 class ReceiptLeaves {
   readonly #leaves = new Map<string, number>();
@@ -269,7 +273,7 @@ class ReceiptLeaves {
     this.#leaves.set(packHash(sha256), index);
   }
 
-  /** @param sha256 64 hex digits */
+  /** Returns the index of a receipt's leaf, or undefined. @param sha256 hash of the receipt, 64 hex digits */
   leafOf(sha256: string): number | undefined {
     return this.#leaves.get(packHash(sha256));
   }

@@ -18,16 +18,17 @@ const ViewFile = z.looseObject({
 
 const MAX_VIEW_BYTES = 1024 * 1024;
 
-/** Rows that are applied between two yields to the event loop: a few milliseconds. */
+/** Number of rows applied between two yields to the event loop. They take a few milliseconds. */
 const ROWS_PER_TURN = 128;
 
 /** Returns the part of a file's key that all files of one partition's table share. */
 const tablePrefix = (key: string): string => key.slice(0, key.indexOf("."));
 
 /**
- * Reads the volatile rows that `live/view.json` names. Only new files are read, and only their rows change. The old
- * rows are returned when the file has not changed, is missing, or has lower positions than before, as it has while
- * the database behind it (the lake) is rebuilt.
+ * Reads the volatile rows from the files that `live/view.json` names. Normally only new files are read and only their
+ * rows change; if the files do not continue those read before, all are read. The old rows are returned when
+ * `live/view.json` has not changed, is missing, or states lower log positions than before, as it does while the
+ * database that it is made from (the lake) is rebuilt.
  * @returns the volatile rows, and those of them that are new
  * @throws Error when `live/view.json` or one of its files cannot be read; files are replaced every few seconds, so
  * the next call may succeed

@@ -1,6 +1,6 @@
 /**
- * The thread of words.ts: holds the index and answers from it. The index is written in TypeScript, so this file registers a
- * loader before it imports the index, whatever the flags of the process that started this thread.
+ * The thread of words.ts: holds the index and answers from it. The index is written in TypeScript, so this file
+ * registers a loader before it imports the index, whatever the flags of the process that started this thread.
  */
 import "better-sqlite3";
 import { register } from "tsx/esm/api";

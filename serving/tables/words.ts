@@ -31,7 +31,7 @@ const MAX_CPU_MS = 5_000;
 const MEMORY = { maxOldGenerationSizeMb: 256 };
 /** Most queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
-/** Endpoints that are compared before the event loop has its turn. */
+/** Number of endpoints that are compared before the event loop has its turn. */
 const ENTRIES_PER_TURN = 1_000;
 /** Number of texts in one message to the thread. */
 const TEXTS_PER_BATCH = 256;
@@ -48,8 +48,9 @@ interface IndexSource {
   size: number;
   entries: LayeredMap<Entry>;
 }
+/** Number of a row and its new text; null removes the row's text. */
 type RowText = readonly [row: number, text: IndexedText | null];
-/** An endpoint's row in the index, and the listing that the thread has indexed; null: none. */
+/** Number of an endpoint's row in the index, and the listing that the thread has indexed for it (null: none). */
 interface IndexedRow {
   row: number;
   listing: ListingFacts | null;
@@ -66,10 +67,13 @@ interface RowChange {
  * it, so callers must drop endpoints that their view does not list.
  */
 export class WordIndex {
-  /** By capability id. */
+  /** Rows by capability id. */
   readonly #rowsByCap = new Map<string, IndexedRow>();
+  /** Entries of the view to which the index was last updated; null if it has to be built from the beginning. */
   #entries: LayeredMap<Entry> | null = null;
+  /** Size of that view; -1 if the index has to be built. */
   #size = -1;
+  /** Number of batches of texts sent since the index was last built from the beginning. */
   #sentBatches = 0;
   /** Incremented each time the index was lost and has to be built from the beginning. */
   #generation = 0;
@@ -102,7 +106,7 @@ export class WordIndex {
     for (let tries = 1; tries <= MAX_TRIES; tries++) {
       await this.#update(view);
       const generation = this.#generation;
-      // A concurrent query found that the index was lost.
+      // A concurrent query found meanwhile that the index was lost, so it has to be built again.
       if (this.#entries === null) continue;
       const { matched } = await this.#ask({ match: words, byClass });
       if (matched) return matched;
@@ -171,9 +175,9 @@ export class WordIndex {
   }
 
   /**
-   * Sends texts to the thread. The first batch after a restart replaces the whole index. A thread that lost its index
-   * refuses further batches and queries, and then everything is sent again. The listings of a batch that is not taken
-   * stay as they were, so that the next update sends them.
+   * Sends texts to the thread and records which listings it has. The first batch after {@link WordIndex.#markLost}
+   * replaces the whole index. A thread that lost its index ignores further batches; the next query finds that out, and
+   * everything is sent again. If the thread throws, nothing is recorded, so that the next update sends the batch again.
    */
   async #send(batch: readonly RowChange[]): Promise<void> {
     await this.#ask({ put: batch.map(({ indexed, listing }) => [indexed.row, listing && textOf(listing)]) });

@@ -173,8 +173,9 @@ async function lookUpOne(question: CompaniesQuestion, { register, clock }: Compa
 }
 
 /**
- * Looks up the names one after the other. The register is released after each, so that other lookups can run in between.
- * If a name has no match as certain as was asked, nothing is charged, since the price is that of all names that were sent.
+ * Looks up the names one after the other. The register is released after each, so that other lookups can run in
+ * between. If a name has no match as certain as was asked, nothing is charged, since the price is that of all names
+ * that were sent.
  * @throws Problem nothing_relevant, which points at each name without a match
  */
 async function lookUpNames(
@@ -203,9 +204,10 @@ async function lookUpNames(
 }
 
 /**
- * Finds companies by LEI, register number, domain or name, or by up to 50 names (docs/companies-lookup.md). Without a match
- * that is as certain as was asked there is no answer, so nothing is charged.
- * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the register holds none
+ * Finds companies by LEI, register number, domain or name, or by up to 50 names (docs/companies-lookup.md). Without a
+ * match that is as certain as was asked there is no answer, so nothing is charged.
+ * @throws Problem nothing_relevant; unavailable when there is no register, or the question names only a domain and the
+ * register holds none
  */
 async function lookUp(question: CompaniesQuestion, deps: CompaniesDeps): Promise<CompaniesAnswer> {
   try {

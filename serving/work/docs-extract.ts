@@ -15,7 +15,10 @@ interface Source extends Omit<ExtractAnswer["source"], "sha256" | "bytes"> {
   pointer: string;
 }
 
-/** Decodes base64. Node skips invalid characters, so the length shows whether there were any. @throws Problem bad_request */
+/**
+ * Decodes base64. Node skips invalid characters, so the length shows whether there were any.
+ * @throws Problem bad_request
+ */
 function decodeBase64(base64: string): Uint8Array {
   const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
   const bytes = Buffer.from(base64, "base64");

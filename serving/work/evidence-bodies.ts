@@ -65,9 +65,10 @@ export class EvidenceBodies {
   constructor(private readonly deps: BodiesDeps) {}
 
   /**
-   * Refuses work while the stored bodies have {@link BodiesDeps.maxBytes} or more, and work of a buyer under one of
-   * whose names (wallet, client network) as many bytes are stored as are free: one buyer alone can have half of the
-   * room, as in shares.ts. @throws Problem unavailable
+   * Refuses work while the stored bodies have {@link BodiesDeps.maxBytes} or more. Also refuses work of a buyer if
+   * under one of its names (wallet, IP network of the client) at least as many bytes are stored as are free, so that
+   * one buyer alone can fill half of the room, as in shares.ts.
+   * @throws Problem unavailable
    */
   refuseWhenFull(buyer: Holder = {}): void {
     const free = (this.deps.maxBytes ?? MAX_BYTES) - this.#storedBytes;

@@ -36,8 +36,8 @@ const unavailableProblem = (detail: string): Problem =>
 /**
  * Fetches an address with one GET, within the limits of the egress profile `evidence`. Any complete answer is returned,
  * whatever its status.
- * @throws Problem bad_request for an address that is never fetched, not_fetched without a complete answer (also where the
- * address redirects to one that is never fetched), unavailable for a fault on our side
+ * @throws Problem bad_request for an address that is never fetched, not_fetched without a complete answer (also where
+ * the address redirects to one that is never fetched), unavailable for a fault on our side
  */
 export async function fetchAnswer(
   egress: Egress,

@@ -11,7 +11,7 @@ import { Problem } from "../http/problem.ts";
 import type { EvidenceAnswer, ReceiptProof } from "../schemas/evidence.ts";
 import type { EvidenceBodies } from "./evidence-bodies.ts";
 
-/** Name by which the log's records of receipts name their producer. */
+/** Name by which the records of receipts name this program in the log. */
 const PRODUCER = "serving";
 /** Time within which answers promise a receipt in the Merkle tree, ms: twice the 60 s of docs/design/publication.md. */
 const PROVEN_WITHIN_MS = 120_000;

@@ -50,9 +50,9 @@ function receiptFieldsOf(answer: FetchedAnswer): Pick<EvidenceReceipt, "final_ur
 }
 
 /**
- * The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. First the body is stored,
- * then the receipt's hash is appended to the log, then the buyer is charged, so that nobody pays for a receipt that cannot be
- * proven.
+ * The work of POST /v1/web/evidence (docs/paid-operations.md). Any answer is evidence, also a 404. First the body is
+ * stored, then the receipt's hash is appended to the log, then the buyer is charged, so that nobody pays for a receipt
+ * that cannot be proven.
  */
 export const webEvidence: Work<EvidenceRequest, EvidenceAnswer> = {
   id: "webEvidence",

@@ -58,8 +58,8 @@ async function textsToShow(question: string, evidence: readonly Evidence[]): Pro
 }
 
 /**
- * Creates a summariser that asks a model behind an API like OpenAI's (`POST /chat/completions`). Every claim of the model is
- * verified afterwards: see `verifyDraft` in summariser.ts.
+ * Creates a summariser that asks a model behind an API like OpenAI's (`POST /chat/completions`). Every claim of the
+ * model is verified afterwards: see `verifyDraft` in summariser.ts.
  */
 export function modelSummariser({ url, name, headers }: NonNullable<Config["brief"]["model"]>): Summariser {
   return {

@@ -32,8 +32,8 @@ const LAMBDA = 0.7;
 /** Two sentences count as equal when the Jaccard similarity of their words is at least this. */
 const EQUAL_SIMILARITY = 0.6;
 /**
- * Two sentences are about the same thing when the similarity of their words, without figures and units, is at least this
- * and they share two words or more.
+ * Two sentences are about the same thing when the similarity of their words, without figures and units, is at least
+ * this and they share two words or more.
  */
 const RELATED_SIMILARITY = 0.2;
 /** Factor for the score of a sentence with a figure when the question asks for one. */

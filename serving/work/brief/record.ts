@@ -31,7 +31,7 @@ const MAX_FOUND = 5;
 const MAX_THEFTS_READ = 5;
 /** Most endpoints that are looked up because a question names them, and most failed calls described of each. */
 const MAX_NAMED = 3;
-/** Endpoints that are examined between two yields to the event loop. */
+/** Number of endpoints that are examined between two yields to the event loop. */
 const ENTRIES_PER_TURN = 2_000;
 /** Most cards (signed grades of endpoints) that are unpacked for one question. */
 const MAX_UNPACKED = 2_000;
@@ -83,6 +83,7 @@ const NO_TOPIC =
 
 /** How a question about the record is understood. */
 interface Reading {
+  /** What the question asks about the endpoints. */
   asked: Aspect;
   /** Whether the question asks for a number of endpoints. */
   counts: boolean;
@@ -187,8 +188,9 @@ type AnswerParts = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 
 /**
  * Adds claims about the endpoints that a question names: their letter, price, latency, failed calls (with the letter)
- * or defects, whichever is asked; letter, price and failed calls for a general question and for one about thefts. For
- * these two and for defects, defects whose code ends in `_differs` are added as disagreements.
+ * or defects, whichever is asked. For a general question, and for one about thefts, it adds letter, price and failed
+ * calls. For these two kinds of questions and for one about defects, it adds the defects whose code ends in `_differs`
+ * as disagreements.
  */
 async function describeNamed(
   answer: AnswerParts,

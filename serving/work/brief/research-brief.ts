@@ -16,8 +16,8 @@ const MAX_CLAIMS = 8;
 /** Longest run of a summariser, ms. */
 const SUMMARY_TIMEOUT_MS = 30_000;
 /**
- * Most bytes of all documents that one brief extracts. With the limits of each document, and of ranking, a brief takes at
- * most 85 s of a processor, which is less than a tenth of its price where a core costs 0.05 USD an hour.
+ * Most bytes of all documents that one brief extracts. With the limits of each document, and of ranking, a brief takes
+ * at most 85 s of a processor, which is less than a tenth of its price where a core costs 0.05 USD an hour.
  */
 const MAX_ALL_BYTES = 12 * 1024 * 1024;
 
@@ -25,8 +25,8 @@ const MAX_ALL_BYTES = 12 * 1024 * 1024;
 const WRAPPED_KINDS: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
 
 /**
- * Problems of a document that could not be read. An address in the request that is never fetched is the client's
- * mistake, and other errors are faults of ours: both end the work.
+ * Problems of a document that could not be read, after which the work goes on without that document. All other errors
+ * end the work: an address in the request that is never fetched is the client's mistake, the others are faults of ours.
  */
 const UNREADABLE: readonly ProblemCode[] = ["not_fetched", "not_extracted"];
 

@@ -32,8 +32,8 @@ export interface Draft<Quotation = Quote> {
 }
 
 /**
- * Writes the draft of a brief. An implementation may be a language model, since only claims that the sources contain are
- * kept ({@link verifyDraft}).
+ * Writes the draft of a brief. An implementation may be a language model, since only claims that the sources contain
+ * are kept ({@link verifyDraft}).
  */
 export interface Summariser {
   readonly name: string;
@@ -84,9 +84,9 @@ const comparableWords = (text: string): string =>
     .join(" ");
 
 /**
- * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds, omits,
- * replaces or moves a word of them. A looser comparison would accept a sentence without its negation, condition or subject,
- * which states something else.
+ * Returns the sentences of the quotation that a claim states, in the quotation's own words; null when the claim adds,
+ * omits, replaces or moves a word of them. A looser comparison would accept a sentence without its negation, condition
+ * or subject, which states something else.
  */
 export function statedSentences(claim: string, quotation: string): string | null {
   const comparedClaim = claim.length > 2 * QUOTE_CHARS.max ? "" : comparableWords(claim);

@@ -124,7 +124,9 @@ function englishFor(word: string): string[] {
   return [stem(COGNATE_SPELLINGS.reduce((text, [from, to]) => text.replace(from, to), word))];
 }
 
-/** Returns the table's words for both parts of a compound, such as `Rückgabefrist`; undefined if it has no such parts. */
+/**
+ * Returns the table's words for both parts of a compound, such as `Rückgabefrist`; undefined if it has no such parts.
+ */
 function lookUpCompound(word: string): string | undefined {
   for (let at = word.length - MIN_PART_LENGTH; at >= MIN_PART_LENGTH; at--) {
     const lastEnglish = lookUpGerman(word.slice(at));

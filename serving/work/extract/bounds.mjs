@@ -72,7 +72,9 @@ export function countOf(whole, mark) {
   return count;
 }
 
-/** Collects tables until the limits of tables, cells or their characters are reached; the last one is cut after a row. */
+/**
+ * Collects tables until the limits of tables, cells or their characters are reached; the last one is cut after a row.
+ */
 function tablesOf(all, limits) {
   const tables = new Bounded(limits.tables);
   let cells = 0;
@@ -91,13 +93,16 @@ function tablesOf(all, limits) {
   return tables;
 }
 
-/** Letters before a hyphen at the end of a line, and a word that goes on at the beginning of the next one. */
+/**
+ * Match the letters before a hyphen at the end of a line, and the rest of the word at the beginning of the next line.
+ */
 const BROKEN = /(\p{L}{2,64})[-\u00ad\u2010]$/u;
 const REST = /^(\p{Ll}[\p{L}\p{M}]{0,63})(\S{0,40})(?:\s+|$)/u;
 
 /**
- * Returns a function that joins a word which is broken between two lines, or gives null. The whole word ends the first line.
- * A hyphen stays if the text has the word with it elsewhere, and not without it ("well-known").
+ * Returns a function that joins a word which is broken between two lines, so that the whole word ends the first line.
+ * It returns the two new lines, or null if no word is broken. A hyphen stays if the text has the word with it
+ * elsewhere, and not without it ("well-known").
  * @param {string} text all lines
  * @returns {(above: string, below: string) => [string, string] | null}
  */

@@ -1,6 +1,7 @@
 /**
  * The child process of extractor.ts: reads one document from stdin, writes the result to stdout and exits. It has no
- * secrets, environment or network, and reads no file but its own code. Its parent measures its memory and time and kills it.
+ * secrets, environment or network, and reads no file but its own code. Its parent measures its memory and time and kills
+ * it when it exceeds a limit.
  *
  * Input: a line of JSON (the request and the limits), then the document's bytes. Output: `{ok: true, value}`, or
  * `{ok: false, why, bound, says}` where `why` is bound, unreadable or kind.

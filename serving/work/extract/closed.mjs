@@ -1,7 +1,7 @@
 /**
- * Loaded in the child of extractor.ts before any parser. It disables all network functions of Node, which the permission
- * model of some versions leaves open, and the console, since stdout is for the answer. Files, processes, threads and addons
- * are disabled by the permission model, and code generation from strings by a flag.
+ * Loaded in the child of extractor.ts before any parser. It disables all network functions of Node, which the
+ * permission model of some versions leaves open, and the console, since stdout is for the answer. Files, processes,
+ * threads and addons are disabled by the permission model, and code generation from strings by a flag.
  */
 import dgram from "node:dgram";
 import dns from "node:dns";

@@ -152,7 +152,10 @@ class Page {
     }
   }
 
-  /** Places a cell in the next free columns of its row, once for each column and row that it spans (HTML section 4.9.12). */
+  /**
+   * Places a cell in the next free columns of its row, once for each column and row that it spans (HTML section
+   * 4.9.12).
+   */
   #place(table, text) {
     const row = table.rows.at(-1);
     this.#fill(table, row);
@@ -287,7 +290,9 @@ function baseOf(document, url) {
   return (href && linkOf(href, url ?? undefined, 2_048)) ?? url ?? undefined;
 }
 
-/** Returns the main content of a page, or null when Readability finds none. It modifies the document, so it runs last. */
+/**
+ * Returns the main content of a page, or null when Readability finds none. It modifies the document, so it runs last.
+ */
 function mainOf(document) {
   try {
     const reader = new Readability(document, {
@@ -304,8 +309,8 @@ function mainOf(document) {
 }
 
 /**
- * Parses a document. HTML may omit its outermost elements (section 13.1.2.4), but the parser does not add them and would
- * take the first of several elements as the root, so they are added here.
+ * Parses a document. HTML may omit its outermost elements (section 13.1.2.4), but the parser does not add them and
+ * would take the first of several elements as the root, so they are added here.
  */
 function documentOf(html) {
   const { document } = parseHTML(/<html[\s>]/i.test(html) ? html : `<html><body>${html}</body></html>`);
@@ -319,8 +324,8 @@ function documentOf(html) {
 /**
  * Extracts an HTML document. Tags and entities are counted before parsing, since each becomes one or two nodes.
  * @param {string} html
- * @param {{part: "whole" | "main", url: string | null, limits: object, isPaged?: boolean}} asked `isPaged`: each page is a
- * section that has its number as `data-page`
+ * @param {{part: "whole" | "main", url: string | null, limits: object, isPaged?: boolean}} asked `isPaged`: each page
+ * is a section that has its number as `data-page`
  * @throws PastBound, Unreadable
  */
 export function readHtml(html, { part, url, limits, isPaged = false }) {

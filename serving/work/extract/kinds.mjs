@@ -38,7 +38,7 @@ const NAMES = [
 
 const starts = (bytes, at, text) => bytes.toString("latin1", at, at + text.length) === text;
 
-/** Kinds with a signature: images that are read, and what is refused by its name. */
+/** Signatures: of kinds that are read, of containers that are examined further, and of formats that are refused. */
 const SIGNATURES = [
   ["image", (b) => starts(b, 0, "\x89PNG\r\n\x1a\n") || starts(b, 0, "\xff\xd8\xff") || starts(b, 0, "GIF8")],
   [
@@ -64,7 +64,10 @@ function compound(bytes) {
   return { refused: "a binary Office document of before 2007 (.doc, .xls or .ppt)" };
 }
 
-/** Returns what the bytes are by a signature: `{kind}`, `{refused}` with a name, or null. @throws Unreadable, PastBound */
+/**
+ * Returns what the bytes are by a signature: `{kind}`, `{refused}` with a name, or null.
+ * @throws Unreadable, PastBound
+ */
 async function signed(bytes, limits) {
   if (bytes.subarray(0, PDF_HEAD_BYTES).includes("%PDF-")) return { kind: "pdf" };
   const name = SIGNATURES.find(([, has]) => has(bytes))?.[0];
@@ -111,8 +114,9 @@ function textualKind(bytes, type, said, url) {
 }
 
 /**
- * Detects the kind of a document. A signature of the bytes decides; bytes of text are of the kind that their type says, or
- * their name if the type does not tell kinds of text apart. A kind of text that is not accepted is "text" if that is.
+ * Detects the kind of a document. A signature of the bytes decides; bytes of text are of the kind that their type says,
+ * or their name if the type does not tell kinds of text apart. Markdown or CSV that is not accepted counts as "text" if
+ * that is accepted.
  * @param {{type?: string, url: string | null, kinds: string[], limits: object}} asked
  * @returns {{kind: string, mismatch: string | null} | {refused: string}} `refused` says what it is instead
  * @throws Unreadable, PastBound

@@ -18,7 +18,10 @@ export const EXTRACT_LIMITS = {
   /** Largest JavaScript heap of the child, MiB. */
   heapMib: 320,
 
-  /** The child enforces the limits of this group. Tags and entities of an HTML document; depth of nested elements. */
+  /**
+   * The child enforces the limits of this group. `markup`: tags and entities of an HTML document together; `depth`:
+   * depth of nested elements.
+   */
   markup: 200_000,
   depth: 512,
   /** Files in an Office document, their bytes once unpacked, tags of its XML, and rows and cells of its sheets. */
@@ -27,7 +30,9 @@ export const EXTRACT_LIMITS = {
   xmlTags: 1_000_000,
   sheetRows: 100_000,
   sheetCells: 1_000_000,
-  /** Pages of a PDF or slides of a presentation; objects and pieces of text in a PDF. */
+  /**
+   * Pages of a PDF or slides of a presentation (`pages`); objects (`objects`) and pieces of text (`items`) in a PDF.
+   */
   pages: 500,
   objects: 200_000,
   items: 400_000,

@@ -1,14 +1,18 @@
 /**
  * Recognises printed English in pictures, with Tesseract compiled to WebAssembly. The code and its data come from two
- * optional packages on this machine; nothing is downloaded. One picture is read after another, in the child of extractor.ts.
+ * optional packages on this machine; nothing is downloaded. One picture is read after another, in the child of
+ * extractor.ts.
  */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { gunzipSync } from "node:zlib";
 import { clean, cutTo, menderOf, NO_METADATA, Unreadable } from "./bounds.mjs";
 
-/** Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph. */
+/**
+ * Lowest mean confidence of the words of a picture, of 100: below it the letters are mostly guesses of a photograph.
+ */
 const LEAST_CONFIDENCE = 55;
+/** Mode of Tesseract that uses its neural network alone. */
 const LSTM_ONLY = 1;
 /** Page segmentation into columns and paragraphs, as Tesseract's command line has it by default. */
 const AUTO = "3";
@@ -39,7 +43,7 @@ function mended(text) {
 /**
  * Begins a recogniser.
  * @returns {Promise<{read: (picture: Uint8Array, orientation?: number) => {text: string, confidence: number} | null}>}
- * `orientation` as in EXIF, 1 to 8; null for a picture that cannot be decoded
+ * `read` takes the orientation of EXIF, 1 to 8, and returns null for a picture that cannot be decoded
  * @throws Unreadable
  */
 async function createRecogniser() {
@@ -117,12 +121,12 @@ const MOST_PIXELS = 40_000_000;
 const PICTURES = 8;
 /** Part of the processor time of a document that recognition may use. */
 const SHARE = 0.75;
-/** Kinds of decoded pictures in PDF.js: rows of bits, and 3 or 4 bytes a pixel. */
+/** Number with which PDF.js marks decoded pictures of one bit a pixel. Others have 1, 3 or 4 bytes a pixel. */
 const BITS = 1;
 /** EXIF orientation of a page, by the degrees by which it is turned clockwise. */
 const TURNED = { 90: 6, 180: 3, 270: 8 };
 
-/** A decoded picture in the netpbm format of its kind, which holds it without packing; null if it has another size. */
+/** Converts a decoded picture to an uncompressed netpbm format; null if it has another number of bytes a pixel. */
 function netpbm({ width, height, data: { buffer, byteOffset, byteLength }, kind }) {
   const data = Buffer.from(buffer, byteOffset, byteLength);
   if (kind === BITS) {
@@ -139,7 +143,7 @@ function netpbm({ width, height, data: { buffer, byteOffset, byteLength }, kind 
   return Buffer.concat([head, rgb]);
 }
 
-/** Pictures that a page draws, in drawing order. */
+/** Returns the first {@link PICTURES} pictures of readable size that a page draws, in drawing order. */
 async function picturesOf(page, names) {
   const { fnArray, argsArray } = await page.getOperatorList();
   const found = [];
@@ -155,7 +159,10 @@ async function picturesOf(page, names) {
   return found;
 }
 
-/** Recognises the pictures of a page that is turned by so many degrees. @returns {{text: string, confidence: number} | null} */
+/**
+ * Recognises the pictures of a page that is turned by so many degrees.
+ * @returns {{text: string, confidence: number} | null}
+ */
 function readPictures(pictures, turned, reader) {
   const texts = [];
   let confidence = 100;
@@ -173,8 +180,10 @@ function readPictures(pictures, turned, reader) {
  * Recognises the text of pages of a PDF, as many as the processor time of a document allows.
  * @param {object} document of PDF.js
  * @param {number[]} numbers of pages without text
- * @param {{limits: object, isAll: boolean}} asked `isAll`: no page has text; others get a smaller part of the time
- * @returns {Promise<{texts: Map<number, string>, recognised: object | null, isCut: boolean} | null>} null without pictures
+ * @param {{limits: object, isAll: boolean}} asked `isAll`: no page of the document has text; if some have, less time is
+ * used
+ * @returns {Promise<{texts: Map<number, string>, recognised: object | null, isCut: boolean} | null>} null when some
+ * pages have text and recognition is not installed
  * @throws Unreadable when no page has text and recognition is not installed
  */
 export async function readScans(document, numbers, { limits, isAll }) {

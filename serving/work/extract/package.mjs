@@ -1,6 +1,7 @@
 /**
- * Opens Office Open XML packages (ECMA-376 part 2): DOCX, XLSX and PPTX are ZIP files of XML parts. Sizes are bounded before
- * anything is unpacked, and no part may declare a document type, so there are no entities but those of XML itself.
+ * Opens Office Open XML packages (ECMA-376 part 2): DOCX, XLSX and PPTX are ZIP files of XML parts. Sizes are bounded
+ * before anything is unpacked, and no part may declare a document type, so there are no entities but those of XML
+ * itself.
  */
 import { posix } from "node:path";
 import { DOMParser } from "linkedom";
@@ -65,7 +66,10 @@ async function unpack({ zip, entries }, name) {
   }
 }
 
-/** Counts the tags of XML and the depth of its elements, before a parser that may recurse. @throws PastBound, Unreadable */
+/**
+ * Counts the tags of XML and the depth of its elements, before a parser that may recurse.
+ * @throws PastBound, Unreadable
+ */
 function checkXml(text, counted, limits) {
   if (/<!(?:DOCTYPE|ENTITY)/i.test(text)) {
     throw new Unreadable("a part of it declares a document type, which ECMA-376 forbids");

@@ -1,6 +1,7 @@
 /**
- * Extracts text, headings, tables and links from PDF, with PDF.js. A PDF holds positions of letters and rarely structure, so
- * lines, headings and tables are recognised by position and size. The text of scanned pages is recognised in their pictures.
+ * Extracts text, headings, tables and links from PDF, with PDF.js. A PDF holds positions of letters and rarely
+ * structure, so lines, headings and tables are recognised by position and size. The text of scanned pages is recognised
+ * in their pictures.
  */
 import { getDocumentProxy } from "unpdf";
 import {
@@ -32,9 +33,9 @@ const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
 /** Part of a page's height, at its top and at its bottom, in which running headers and footers are searched. */
 const MARGIN = 0.2;
-/** Most such lines on one page. */
+/** Most lines at the top of a page, and at its bottom, that are examined for running headers and footers. */
 const MOST_RUNNING = 4;
-/** A line is a running one if this share of the pages has it, or this number of pages. */
+/** A line is a running header or footer if this share of the pages has it, or this number of pages. */
 const RUNNING_SHARE = 0.4;
 const RUNNING_PAGES = 5;
 /** A line of a number alone, as arabic or roman numeral, or with "page" and "of" around it. */
@@ -117,7 +118,9 @@ function place(line, item, before) {
   cell.right = item.x + item.width;
 }
 
-/** Returns the lines in the margin of a page, from its edge inwards, with what they have in common on several pages. */
+/**
+ * Returns the lines in one margin of a page, from the edge inwards, each with keys that it shares with recurring lines.
+ */
 function marginOf({ lines, number, view: [, low, , high] }, isTop) {
   const reach = MARGIN * (high - low);
   const near = lines.filter(({ y }) => (isTop ? y > high - reach : y < low + reach));
@@ -180,9 +183,9 @@ const columnsOf = (rows) =>
   }));
 
 /**
- * Places the cells of a line in the columns of a table; null if they do not fit. If there are as many cells as columns, each
- * must lie between its neighbours; if there are fewer, each must lie over columns of its own, and a cell that spans several
- * is placed in all of them.
+ * Places the cells of a line in the columns of a table; null if they do not fit. If there are as many cells as columns,
+ * each must lie between its neighbours; if there are fewer, each must lie over columns of its own, and a cell that
+ * spans several is placed in all of them.
  */
 function placed(line, columns) {
   const { cells, size } = line;
@@ -294,7 +297,9 @@ function isApart(line, above) {
   return step < 0 || step > PARAGRAPH_STEP * Math.max(line.size, above.size);
 }
 
-/** Returns the lines of all pages with what they are: the level of a heading or null, and whether a paragraph begins. */
+/**
+ * Returns the lines of all pages with what they are: the level of a heading or null, and whether a paragraph begins.
+ */
 function entriesOf(pages) {
   const levels = headingSizes(pages);
   const entries = [];
@@ -327,7 +332,10 @@ function mend(entries) {
   }
 }
 
-/** Builds the text, with an empty line between paragraphs, and its headings. Adjacent lines of one heading size are joined. */
+/**
+ * Builds the text, with an empty line between paragraphs, and its headings. Adjacent lines of one heading size are
+ * joined.
+ */
 function textOf(pages, limits) {
   const headings = new Bounded(limits.headings);
   const parts = [];
@@ -371,7 +379,10 @@ async function metadataOf(document) {
   };
 }
 
-/** Recognises the text in the pictures of pages without text. @returns what `readScans` returns; null if no page lacks text */
+/**
+ * Recognises the text in the pictures of pages without text.
+ * @returns what `readScans` returns; null if no page lacks text
+ */
 async function recognise(document, pages, limits) {
   const bare = pages.filter(({ lines }) => lines.length === 0).map(({ number }) => number);
   if (bare.length === 0) return null;

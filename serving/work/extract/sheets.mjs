@@ -87,7 +87,10 @@ export async function readCsv(text, { type = "", limits }) {
   return { ...answer, metadata: NO_METADATA };
 }
 
-/** Returns the rows of a sheet: the cells that exist, as they are displayed, with merged ones filled. @throws PastBound */
+/**
+ * Returns the rows of a sheet: the cells that exist, as they are displayed, with merged ones filled.
+ * @throws PastBound
+ */
 function rowsOf(sheet, utils, counted, limits) {
   const hidden = (list) => new Set((list ?? []).flatMap((one, i) => (one?.hidden ? [i] : [])));
   const [noRows, noColumns] = [hidden(sheet["!rows"]), hidden(sheet["!cols"])];

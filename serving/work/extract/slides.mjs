@@ -1,7 +1,7 @@
 /**
- * Extracts PPTX (PresentationML, ECMA-376 part 1 section 19): titles, paragraphs, tables and links of each slide that is
- * shown, in the order of the presentation. Speaker's notes, pictures, charts and hidden slides are left out, and so are the
- * date, the footer and the number of a slide.
+ * Extracts PPTX (PresentationML, ECMA-376 part 1 section 19): titles, paragraphs, tables and links of each slide that
+ * is shown, in the order of the presentation. Speaker's notes, pictures, charts and hidden slides are left out, and so
+ * are the date, the footer and the number of a slide.
  */
 import { PastBound } from "./bounds.mjs";
 import { readHtml } from "./html.mjs";

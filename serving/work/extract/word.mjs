@@ -1,11 +1,14 @@
-/** Extracts DOCX: mammoth converts it to HTML by its styles, which is then read. Running headers and pictures are left out. */
+/**
+ * Extracts DOCX: mammoth converts it to HTML by its styles, which is then read. Running headers and pictures are left
+ * out.
+ */
 import { readHtml } from "./html.mjs";
 import { openPackage } from "./package.mjs";
 
 /** Parts that mammoth parses: all are checked before. */
 const PARSED = /^(?:\[Content_Types\]\.xml|_rels\/\.rels|word\/(?:_rels\/)?\w+\.xml(?:\.rels)?)$/;
 const STYLES = ["p[style-name='Title'] => h1:fresh", "p[style-name='Subtitle'] => p:fresh"];
-/** The arrow behind a note, which links back to the note's place in the text. */
+/** Matches the arrow behind a footnote or endnote, a link back to its place in the text. */
 const BACK = / ?<a href="#(?:foot|end)note-ref-[\w-]{1,40}">↑<\/a>/g;
 
 /**
