@@ -64,8 +64,11 @@ export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">
   print(options, ledger, linesOf(ledger));
   const differenceCount = ledger.assets.reduce((all, { differences }) => all + (differences?.length ?? 0), 0);
   const unbalancedCount = ledger.assets.filter(({ sum }) => sum !== formatSigned(0n)).length;
-  if (differenceCount + unbalancedCount > 0)
-    throw new Failure("record", `the chain differs from the books in ${differenceCount} movements`);
+  const faults = [
+    ...(differenceCount > 0 ? [`the chain differs from the books in ${differenceCount} movements`] : []),
+    ...(unbalancedCount > 0 ? [`the accounts of ${unbalancedCount} assets do not sum to zero`] : []),
+  ];
+  if (faults.length > 0) throw new Failure("record", faults.join("; "));
 }
 
 /** The nodes to ask about a network, and how many of them have to agree. */

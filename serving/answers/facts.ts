@@ -9,6 +9,7 @@ import { defectsOf } from "../tables/defects.ts";
 import { type Entry, leafOf } from "../tables/entry.ts";
 import type { Match, ToolChoice } from "../tables/match.ts";
 import { MAX_ORIGINS } from "../tables/payees.ts";
+import type { ShownGrade } from "../tables/shown.ts";
 import type { View } from "../tables/view.ts";
 import { correctionsOf, type EndpointCorrections } from "./corrections.ts";
 import { describeNearby, explainMatch, withNewestProbe } from "./hints.ts";
@@ -76,7 +77,7 @@ function gradeOf(
     };
   }
   const { headline, band, composite, withdrawn: withdrawnCount, isDoubtful } = shown;
-  const { card, why } = leafOf(headline);
+  const { card } = leafOf(headline);
   const { sample_count: count } = card;
   const hasNoSamples = composite === null;
   const flags = [
@@ -89,7 +90,7 @@ function gradeOf(
     band,
     tier: hasNoSamples ? null : card.tier,
     composite,
-    why: isDoubtful ? whyWithdrawn(withdrawnCount, count) : why,
+    why: shownWhy(shown),
     components: hasNoSamples ? null : card.components,
     ...(count === undefined ? {} : { sampleCount: count }),
     computedAt: card.computed_at ?? null,
@@ -100,6 +101,12 @@ function gradeOf(
     // again.
     scorecard: JSON.stringify(card),
   };
+}
+
+/** Returns the sentence that explains a shown grade: the card's, or that too many of its records were withdrawn. */
+export function shownWhy({ headline, isDoubtful, withdrawn }: ShownGrade): string {
+  const { card, why } = leafOf(headline);
+  return isDoubtful ? whyWithdrawn(withdrawn, card.sample_count) : why;
 }
 
 function whyWithdrawn(withdrawnCount: number, count: number | undefined): string {

@@ -61,9 +61,8 @@ function bandAndPassesOf(view: View, cap: string): { band: string; passes: numbe
   const entry = view.entry(cap);
   const headline = entry ? headlineOf(entry) : null;
   if (!headline) return { band: "UNRATED", passes: 0 };
-  const { band, components } = cardOf(headline);
-  const { point, n_eff } = components?.correctness ?? { point: null, n_eff: 0 };
-  return { band, passes: Math.floor((point ?? 0) * n_eff + 1e-9) };
+  const { point, n_eff } = cardOf(headline).components?.correctness ?? { point: null, n_eff: 0 };
+  return { band: view.bandOf(entry!), passes: Math.floor((point ?? 0) * n_eff + 1e-9) };
 }
 
 /** Returns how an endpoint is called; or, in `says`, why its calls are never sold. */

@@ -2,6 +2,7 @@ import { html, raw } from "hono/html";
 import { BoundedMap } from "../../infra/bounded-map.ts";
 import { NO_CARD_TEXT } from "../../pipelines/published/index-lines.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
+import { shownWhy } from "../answers/facts.ts";
 import type { CheckFacts } from "../schemas/check.ts";
 import { type Entry, headlineOf, type ListedEntry, leafOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -48,27 +49,29 @@ interface DrawnRow {
  */
 const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 
-function drawRow(entry: ListedEntry): DrawnRow {
-  const cached = drawnRows.get(entry);
+function drawRow(view: View, entry: ListedEntry): DrawnRow {
+  const shown = view.doubtful.has(entry.cap) ? view.shownGrade(entry) : null;
+  const cached = shown ? undefined : drawnRows.get(entry);
   if (cached) return cached;
   const card = headlineOf(entry);
   const leaf = card ? leafOf(card) : null;
-  const measured = card?.measured && leaf?.card.components ? leaf.card.components : null;
+  const composite = shown ? shown.composite : (card?.composite ?? null);
+  const measured = card?.measured && composite !== null && leaf?.card.components ? leaf.card.components : null;
   const name = escapeHtml(shorten(addressWords(entry.listing.url), 90));
-  const why = leaf?.why ?? NO_CARD_TEXT;
+  const why = shown ? shownWhy(shown) : (leaf?.why ?? NO_CARD_TEXT);
   const sellerQuote = entry.listing.description
     ? `<q class="soft" title="What the seller says">${escapeHtml(shorten(entry.listing.description, 90))}</q>`
     : "";
   const picture = measured
-    ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${formatRoundedDown(card!.composite)}</span>`
+    ? `${miniComponentPicture(measured, entry.cap)}<span class="small soft">${tierWords(card!.tier)}, ${formatRoundedDown(composite)}</span>`
     : '<span class="small soft">nothing measured</span>';
   const drawn = {
-    row: `<td role="cell">${grade(card?.band ?? "UNRATED")}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${sellerQuote === "" ? "" : " "}${sellerQuote}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
+    row: `<td role="cell">${grade(view.bandOf(entry))}</td><th scope="row" role="rowheader"><a href="/endpoint/${entry.cap}">${name}</a><span class="small soft">${entry.listing.method}${sellerQuote === "" ? "" : " "}${sellerQuote}</span></th><td role="cell" class="why"><details><summary>${escapeHtml(verdictOf(why))}</summary>${escapeHtml(why)}</details></td><td role="cell" class="pic">${picture}</td><td role="cell" class="n" data-l="Progress">${card?.progress ?? 0} of 30</td>`,
     figures: measured
       ? `<tr><th scope="row"><a href="/endpoint/${entry.cap}">${name}</a></th>${COMPONENT_NAMES.map(([part]) => `<td>${componentWords(part, measured[part])}</td>`).join("")}</tr>`
       : "",
   };
-  drawnRows.set(entry, drawn);
+  if (!shown) drawnRows.set(entry, drawn);
   return drawn;
 }
 
@@ -77,7 +80,7 @@ function marketRow(view: View, entry: ListedEntry): string {
   const priceCell = row?.price
     ? `${formatPrice(row.price)} <br><span class="small soft">${escapeHtml(shorten(assetWords(row.asset), 12))}</span>`
     : formatPrice(null);
-  return `<tr role="row">${drawRow(entry).row}<td role="cell" class="n" data-l="Price now">${priceCell}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
+  return `<tr role="row">${drawRow(view, entry).row}<td role="cell" class="n" data-l="Price now">${priceCell}</td><td role="cell" class="n" data-l="Paid calls">${row?.paid_calls ?? NONE}</td><td role="cell" class="n" data-l="Last seen">${lastSeen(view, entry)}</td></tr>`;
 }
 
 /** Shows when the endpoint was last seen, or that it does not answer, since an unanswered probe saw nothing. */
@@ -175,7 +178,7 @@ schema conformance, latency and price stability, from 0 to 1, stretched towards 
 <tbody role="rowgroup">${raw(entries.map((entry) => marketRow(view, entry)).join("\n"))}</tbody></table></div>
 <details id="figures"><summary>The components of this page as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Components as a table">
 <table><caption>Bounds hold with 95 % confidence at any time you look.</caption><thead><tr><th scope="col">Endpoint</th>${COMPONENT_NAMES.map(([, words]) => html`<th scope="col">${words}</th>`)}</tr></thead>
-<tbody>${raw(entries.map((entry) => drawRow(entry).figures).join("\n"))}</tbody></table></div></details>`;
+<tbody>${raw(entries.map((entry) => drawRow(view, entry).figures).join("\n"))}</tbody></table></div></details>`;
 }
 
 /** Renders the market's page: the form and one page of the matching endpoints. */

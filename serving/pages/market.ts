@@ -57,6 +57,8 @@ interface Market {
   countsByLetter: ReadonlyMap<Band, number>;
   /** Number of endpoints of each class, the largest first. */
   countsByClass: ReadonlyMap<string, number>;
+  /** Ids of the endpoints whose letter was not shown any more when the rows were made ({@link View.doubtful}). */
+  doubtful: ReadonlySet<string>;
   /** `rows` sorted in each order that was requested so far. */
   sorted: Map<Sort, readonly Row[]>;
 }
@@ -69,27 +71,32 @@ const hostText = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1
 
 /**
  * Cache of markets by the endpoint entries that they were made from. A new view with newer live figures has the same
- * entries, so a hundred thousand rows are not sorted again for it.
+ * entries, so a hundred thousand rows are not sorted again for it, unless corrections took other letters away.
  */
 const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
 function marketOf(view: View): Market {
   const cached = markets.get(view.entries);
-  if (cached) return cached;
+  const { doubtful } = view;
+  if (cached?.doubtful.size === doubtful.size && [...doubtful.keys()].every((cap) => cached.doubtful.has(cap)))
+    return cached;
   const rows: Row[] = [];
   const countsByLetter = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
   const countsByClass = new Map<string, number>();
   for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
     const card = headlineOf(entry);
-    const band = card?.band ?? "UNRATED";
+    const band = view.bandOf(entry);
     countsByLetter.set(band, countsByLetter.get(band)! + 1);
     const { class: kind, url } = entry.listing;
     countsByClass.set(kind, (countsByClass.get(kind) ?? 0) + 1);
     rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), searchText: null });
   }
   const largestFirst = [...countsByClass].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
-  const market = { rows, countsByLetter, countsByClass: new Map(largestFirst), sorted: new Map() };
+  const market = {
+    ...{ rows, countsByLetter, countsByClass: new Map(largestFirst) },
+    ...{ doubtful: new Set(doubtful.keys()), sorted: new Map() },
+  };
   markets.set(view.entries, market);
   return market;
 }

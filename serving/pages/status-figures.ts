@@ -71,7 +71,7 @@ function figuresOf(view: View, now: number): Figures {
     }
     if (!isListed(entry)) continue;
     figures.listedCount++;
-    if (card && card.band !== "UNRATED") figures.letteredCount++;
+    if (view.bandOf(entry) !== "UNRATED") figures.letteredCount++;
   }
   for (const { last_seen } of view.volatile.rows.values()) {
     if (last_seen === null) continue;

@@ -139,6 +139,7 @@ export class EvidenceBodies {
   async sweep(): Promise<number> {
     const { store, metrics } = this.deps;
     let [removed, bytes, lastKey] = [0, 0, ""];
+    const storedBefore = this.#storedBytes;
     for (;;) {
       const objects = await store.list(FOLDER, { startAfter: lastKey, limit: PAGE_SIZE });
       for (const { key, size } of objects) {
@@ -152,7 +153,8 @@ export class EvidenceBodies {
       }
       if (objects.length < PAGE_SIZE) break;
     }
-    this.#storedBytes = bytes;
+    // Bodies that were stored meanwhile may be in the list or not. Until the next sweep they may count twice.
+    this.#storedBytes = bytes + (this.#storedBytes - storedBefore);
     metrics.gauge("touchstone_evidence_bodies_bytes", bytes);
     metrics.count("touchstone_evidence_bodies_removed_total", {}, removed);
     return removed;
