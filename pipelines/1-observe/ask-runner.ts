@@ -115,6 +115,7 @@ export interface AskRunnerParts {
  * nothing could be probed.
  */
 export class AskRunner {
+  /** Running probes by endpoint id. */
   readonly #running = new Map<string, Promise<void>>();
   /** Unix ms at which this process last probed each endpoint. Asks made before that are done. */
   readonly #probedAt = new BoundedMap<string, number>(MAX_REMEMBERED);

@@ -30,7 +30,7 @@ export const VIA = "via";
 export const PRICES = "prices";
 /** Pool for planned paid calls, and for all requests of the egress profile `paid`. */
 export const PAID = "paid";
-/** Most payments that settled late whose proofs are sent again at once, beside the planned paid calls. */
+/** Most payments whose proofs are sent again at once because they settled late. Planned paid calls run beside them. */
 export const SHOWN_AT_ONCE = 64;
 
 /**

@@ -54,8 +54,11 @@ export interface CatalogueRead {
 /** State of an unfinished read. Times are ms of the clock's `monotonic`. */
 class ReadState {
   readonly rowsByKey = new Map<string, PageRow>();
+  /** Number of passes that were completed. */
   pass = 0;
+  /** Number of pages that were read in this pass. */
   page = 0;
+  /** Offset of the next page, in rows. */
   offset = 0;
   /** Bytes read in this pass. */
   bytes = 0;
@@ -63,6 +66,7 @@ class ReadState {
   totalBytes = 0;
   /** Number of rows that were known when this pass began. */
   rowsBeforePass = 0;
+  /** Number of reads that stopped early since a page was last read. */
   failures = 0;
   /** Nothing is fetched before this time, which the catalogue named in Retry-After; null if it named none. */
   retryNotBefore: number | null = null;
@@ -132,8 +136,8 @@ export class Catalogues {
 
   /**
    * Reads all rows, pass by pass, until a pass finds nothing new. Never throws for anything that the catalogue does: it
-   * returns the rows so far with the reason, and the next call continues from there. While a pause is running that the
-   * catalogue asked for, nothing is fetched.
+   * returns the rows so far with the reason, and the next call continues from there. During a pause that the catalogue
+   * asked for, it fetches nothing and returns no row.
    */
   async read(namedCatalogue: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
     const catalogue = toCatalogue(namedCatalogue);

@@ -230,6 +230,7 @@ export async function makePaidCall(
 }
 
 /**
+ * Is our intent the first one of this call in the log? Only the observer whose intent is first sends its payment.
  * @throws NotConfirmed when the log cannot be read. Then no payment is sent, and the intent is recorded as our own
  * fault later
  */

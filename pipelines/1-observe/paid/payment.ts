@@ -129,6 +129,7 @@ export async function resendProof(tools: Tools, payment: Payment, clock: Clock):
  * the payment settled.
  */
 export interface ChainView {
+  /** The Transfer (the payment on the chain); null if none was found. */
   settlement: Settlement | null;
   chainError: string | null;
   /** The newest and the final block of the chain when it was searched; absent if it could not be read. */
@@ -137,6 +138,7 @@ export interface ChainView {
   whyUnsettleable?: string;
 }
 
+/** The members of an intent by which its payment is found on the chain. */
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
 
 /** Converts a settlement record to the Transfer (the payment on the chain) that it describes. */

@@ -30,6 +30,7 @@ const OTHER_OBSERVERS_GRACE_MS = 300_000;
  * the Transfers of an older block late.
  */
 const EXPIRY_MARGIN_S = 60;
+/** Most open payments that are kept in memory. */
 const MAX_WAITING = 10_000;
 /** Most payments that are searched on the chain in one run; the others wait for the next run. */
 const MAX_PER_RUN = 500;
@@ -51,7 +52,9 @@ export interface ReconcileReport {
  * process are kept in memory; those of earlier processes are read from the record.
  */
 export class Reconciler {
+  /** Open payments by event id of the intent, in the order in which they are searched. */
   readonly #open = new BoundedMap<string, OpenPayment>(MAX_WAITING);
+  /** Event ids of the intents whose payments are final, or can no longer settle. */
   readonly #closed = new BoundedMap<string, true>(MAX_WAITING * 10);
   #running: Promise<ReconcileReport> | null = null;
   /** The payments whose proofs are being sent again, each until its last answer is recorded. */
@@ -184,8 +187,9 @@ export class Reconciler {
   }
 
   /**
-   * Records a Transfer that is new or has become final. A block on record may have been replaced before it was final,
-   * and the Transfer be in another block or transaction; then the final one is recorded whole, and readers prefer it.
+   * Records a Transfer that is new or has become final. The block of a recorded Transfer may have been replaced before
+   * it was final, so that the final Transfer is in another block or transaction. Then the final Transfer gets a
+   * settlement record of its own, which readers prefer to the earlier one.
    * @returns 1 when the Transfer was seen for the first time, else 0
    */
   async #recordTransfer(openPayment: OpenPayment, transfer: Settlement, clock: Clock): Promise<0 | 1> {

@@ -43,6 +43,7 @@ export class ChainHeads {
     return [...this.#heads.values()].every((head) => head === null);
   }
 
+  /** Returns the newest block of a chain, with its time in unix seconds; null if the chain does not answer. */
   async getHead(network: string): Promise<{ number: number; time: number } | null> {
     if (!this.#heads.has(network)) {
       try {
@@ -67,8 +68,8 @@ const PAIRS_PER_SEARCH = 200;
 /** Most pairs that are searched at once. */
 const MAX_PAIRS_AT_ONCE = 8;
 /**
- * After every this many searches without a refund, the pause before a payment's next search grows by one run of the
- * reconciler (about a minute): it is a minute at first, and twenty minutes after a day.
+ * Number of searches without a refund after which the pause before a payment's next search grows by one run of the
+ * reconciler (about a minute). The pause is a minute at first, and twenty minutes after a day.
  */
 const SEARCHES_PER_PAUSE_STEP = 8;
 /**

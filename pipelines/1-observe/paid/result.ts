@@ -8,6 +8,7 @@ import { matchesQuote } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { type ChainView, isUnobserved, type Payment } from "./payment.ts";
 
+/** The value of `ended` in a result, by the outcome of the exchange. */
 const END_OF_OUTCOME = {
   answered: "closed",
   too_large: "closed",

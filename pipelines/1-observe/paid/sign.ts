@@ -63,6 +63,7 @@ function whyExpiresTooEarly(signed: SignedPayment, entry: PayableEntry, head: { 
     : null;
 }
 
+/** Chooses the wallet and signs the payment. Throws if the wallet holds too little or the payment expires too early. */
 async function signOnce(tools: Tools, endpoint: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
   const { network, asset } = entry;

@@ -42,7 +42,10 @@ export interface SpanReport {
   missed: number;
   /** Calls that failed by a fault of our own code; each is in the error log. */
   broken: number;
-  /** True when `stop` ended the span early. */
+  /**
+   * True when the span ended early because the observer was stopped, or because its hosts were assigned to another
+   * observer. The total of {@link Spans.runShare} counts only the first.
+   */
   stopped: boolean;
 }
 
@@ -66,7 +69,9 @@ class ActiveSpan {
   private constructor(
     readonly from: Date,
     readonly to: Date,
+    /** First block (six hours UTC) of the plan's day. */
     readonly firstBlock: number,
+    /** The listed endpoints by capability id, read when the span was opened. */
     readonly listed: ReadonlyMap<string, ListedCap>,
     /** Event ids of calls that were made, from the record and by this process. */
     readonly doneIds: Set<string>,

@@ -63,7 +63,9 @@ const realUnixSeconds = (): number => Math.floor(systemClock.now().getTime() / 1
 
 interface Outcome {
   state: Handshake["state"];
+  /** Did a readable 402, or an answer with a 2xx status, arrive in time? */
   live: boolean;
+  /** Was the answer a wall (a bot check, 403 or 429)? */
   wall: boolean;
   read: ReadTerms | null;
   /** Is the endpoint not live only because its answer arrived too late? */

@@ -85,8 +85,8 @@ const methodOfListing = ({ method, input_in }: Claims): Method => method ?? (inp
 
 /**
  * Returns the endpoints that the seller's own listing names for the url and the method of an ask; of any HTTP method if
- * the ask names none. What an ask finds is recorded under the id of its target, and anybody may ask, so a target is only
- * an endpoint that the asked request reaches.
+ * the ask names none. Only an endpoint that the asked request reaches is returned, since anybody may ask, and the
+ * result of the probe is recorded under the endpoint's id.
  */
 export function findListedTargets(
   ask: Pick<BodyOf<"ask">, "normalised_url" | "method">,
