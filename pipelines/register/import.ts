@@ -10,7 +10,10 @@ import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts
 import { sql } from "../../infra/lake/sql.ts";
 import { openProcessLock } from "../../infra/store/lock.ts";
 
-/** Version of the register's tables and macros. A file of another version is not opened: it has to be imported again. */
+/**
+ * Version of the register's tables and macros. A register of another version is not opened; it has to be imported
+ * again.
+ */
 export const REGISTER_FORM = 3;
 
 /** The register's file in a data folder. */
@@ -437,6 +440,7 @@ async function toReadableFile(
 }
 
 /**
+ * Checks that a file has the columns of the expected form.
  * @throws Failure `unreadable` for a file of another form; the message names that form if it is one of the known forms
  */
 function checkColumns(path: string, expectedForm: Form, columns: readonly string[]): void {

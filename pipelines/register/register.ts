@@ -35,6 +35,7 @@ export interface RegisterFacts {
   newest_update: string | null;
 }
 
+/** An open register: runs queries on it, and has the facts of its file in `made`. */
 export interface OpenRegister extends Statements {
   readonly made: RegisterFacts;
 }
@@ -49,10 +50,11 @@ export interface RegisterSettings {
 }
 
 /**
- * Questions that are answered at once, each on its own connection. Each takes one of the four threads of libuv's pool.
+ * Number of questions that are answered at once, each on its own connection. Each takes one of the four threads of
+ * libuv's pool.
  */
 const MAX_CONCURRENT_QUESTIONS = 2;
-/** Questions that may wait for their turn. */
+/** Most questions that wait for their turn. Further ones are refused. */
 const MAX_WAITING_QUESTIONS = 64;
 
 /** An opened register file. After it was replaced, it is closed as soon as the last question to it has ended. */
