@@ -43,6 +43,7 @@ export interface BudgetLine {
   paid_blocks: number;
   /** Number of clients that checked the endpoint in the seven UTC days before the report's day. */
   demand: number;
+  /** Published letter (grade) of the endpoint; UNRATED before the first. */
   letter: Band;
   /**
    * null when no better letter can be reached, nothing can be paid, or next letters are computed only for endpoints
@@ -55,15 +56,20 @@ export interface BudgetReport {
   v: 2;
   /** When the report was made, RFC 3339, in record time. */
   at: string;
+  /** UTC date that the report is about. */
   day: string;
   /** The caps on our spending, in dollars. */
   caps: Record<"per_call" | "per_host_day" | "per_domain_day" | "per_payee_day" | "per_day" | "total", string>;
   /** Share of a day's spending caps that is reserved for endpoints that were never paid. */
   new_share: string;
+  /** What was spent. `ever`: sum of all payments that were ever signed, in dollars. */
   spent: Spending & { ever: string };
   coverage: {
+    /** Is there a plan of the day? */
     planned: boolean;
+    /** Number of listed endpoints. */
     listed: number;
+    /** Number of endpoints that the plan may pay. */
     covered: number;
     /** Money reserved for the covered endpoints, re-tests included. */
     reserved: string;
