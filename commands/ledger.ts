@@ -27,12 +27,13 @@ interface LedgerReport {
   assets: {
     network: string;
     asset: string;
+    /** Number of orders in the books of this asset. */
     orders: number;
     /** Balance of each account: debits are positive, credits negative; the sum over all accounts is zero. */
     accounts: Record<string, SignedAmount>;
     sum: SignedAmount;
     /**
-     * The service's wallets by address: their balance by the books, and their balance on the chain; null if no node
+     * The service's wallets by address. `books`: balance by the books. `holds`: balance on the chain; null if no node
      * was asked.
      */
     wallets: Record<string, { cash: "till" | "float"; books: SignedAmount; holds: SignedAmount | null }>;
@@ -47,7 +48,10 @@ interface LedgerReport {
      * Movements of the books that are missing on the chain, or have another amount there; null if no node was asked.
      */
     differences: Difference[] | null;
-    /** Movements that the nodes did not show, and whose blocks they do not have as final yet; null if none was asked. */
+    /**
+     * Movements that the nodes did not show, but that may be in blocks that are not final yet; null if no node was
+     * asked.
+     */
     unseen: Difference[] | null;
   }[];
 }

@@ -20,6 +20,7 @@ export interface SellerLetter {
    * grade.
    */
   composite: number | null;
+  /** Sentence that explains the letter. */
   why: string;
   flags: string[];
   /** Codes of the defects in the endpoint's listing or 402. */
