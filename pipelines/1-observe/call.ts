@@ -10,11 +10,11 @@ export interface Call {
   /** Minute of the block, 0 to 359. */
   minute: number;
   plannedAt: Date;
-  /** Is it paid from a wallet that the seller does not know as ours? */
+  /** Is the call paid from a wallet that the seller does not know as ours? */
   blind: boolean;
   /** Weight of the sample that the call gives, fixed before the call is made. */
   w: number;
-  /** Is it an additional call after a failure? */
+  /** Is this an additional paid call after a failed one? */
   retest: boolean;
 }
 

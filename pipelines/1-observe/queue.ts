@@ -50,7 +50,7 @@ export const PRICES_AT_ONCE = 16;
  * Most connections of egress at once, by pool. `challenge` and `notice` are egress profiles, which name the pool of a
  * fetch that names none. Pools do not share connections, so that none waits for another. Serving
  * itself admits no more callers to {@link VIA} and {@link PRICES} than there are connections here, so a signed payment
- * never waits for one.
+ * never waits for a connection.
  */
 export const POOLS = {
   [ASKS]: ASKS_AT_ONCE,

@@ -34,6 +34,7 @@ export interface ClassMatch {
 
 /** The mappings from an operator's file. They take precedence over what a seller declares. */
 export interface ClassMaps {
+  /** Returns the most specific mapping that matches the endpoint; null if none matches. */
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
   /** Returns the known rows under a name that a mapping refers to; empty if there are none. */
   rows(name: string): readonly KnownRow[];

@@ -29,7 +29,7 @@ const CONTINUE_PAUSE_MS = 300_000;
  * Longest time of one read, ms. After it other catalogues are read, and the next read continues where this one stopped.
  */
 const MAX_READ_MS = 900_000;
-/** An unfinished read that began longer ago than this starts again, since its first rows are old, ms. */
+/** Age at which an unfinished read is given up and starts again, since its first rows are old, ms. */
 const MAX_AGE_MS = 86_400_000;
 /** Most unfinished reads that are remembered. */
 const MAX_UNFINISHED = 32;

@@ -68,7 +68,7 @@ class SourceStateCache {
   }
 
   /**
-   * Stores the rows of a source. Beyond the limit all sources are removed, and read again when they are needed. If a
+   * Stores the rows of a source. Beyond {@link MAX_ROWS} all sources are removed, and read again when needed. If a
    * row is then recorded a second time, its record has the same id, and readers drop it.
    */
   #storeSource(sourceRows: SourceRows, rowsBefore: number): void {

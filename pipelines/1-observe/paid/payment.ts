@@ -60,7 +60,7 @@ export async function evaluateAnswer(
   return loop.stoodStill ? { ...evaluation, latency_ms: null } : evaluation;
 }
 
-/** Lowest score `delivery` with which an answer counts as delivered (sql/tables/rules, is_passed). */
+/** Lowest score `delivery` with which a repeated request counts as answered (as is_passed in sql/tables/rules has it). */
 const MIN_DELIVERY = 0.5;
 
 /**
@@ -185,10 +185,10 @@ export async function pollSettlement(
 }
 
 /**
- * Checks whether a payment that got no answer could not settle through a fault of ours. There are two: the chain's time
- * is before the time from which our signature is valid, or the wallet holds too little, since it pays several calls at
- * once. The second is not considered for a blind wallet (one that the seller does not know as ours): it pays only one
- * payee, which could empty it itself by settling an earlier payment late.
+ * Checks whether a payment that got no answer could not settle through a fault of ours. There are two such faults: the
+ * chain's time is before the time from which our signature is valid; or the wallet holds too little, since it pays
+ * several calls at once. The second is not considered for a blind wallet (one that the seller does not know as ours):
+ * it pays only one payee, and that payee could have emptied it by settling an earlier payment late.
  */
 export async function checkOwnFault(
   rail: Rail,

@@ -48,8 +48,8 @@ export interface ReconcileReport {
 
 /**
  * Follows payments after their calls have ended: records late settlements, finality, and refunds. A seller may settle
- * at any time before `validBefore`, so without this it could take the money unnoticed after the call. Payments of this
- * process are kept in memory; those of earlier processes are read from the record.
+ * at any time before `validBefore`, so without a reconciler it could take the money unnoticed after the call. Payments
+ * of this process are kept in memory; those of earlier processes are read from the record.
  */
 export class Reconciler {
   /** Open payments by event id of the intent, in the order in which they are searched. */
@@ -83,10 +83,10 @@ export class Reconciler {
   }
 
   /**
-   * Records a result with fault `ours` for every intent (the record that is written before a payment) without a
-   * result, since no process observed the end of its call. It runs at the start. The chain is read first, so that a
-   * settlement is recorded in the same append; if the chain is down, a later run records it. Repeating it is safe,
-   * since the record ids are equal.
+   * Records a result with fault `ours` for every intent (the record that is written before a payment) without a result,
+   * since no process observed the end of its call. It is called at the start and, if observers share the work, in every
+   * run. The chain is read first, so that a settlement is recorded in the same append; if the chain is down, a later
+   * run records it. Repeating it is safe, since the record ids are equal.
    */
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;

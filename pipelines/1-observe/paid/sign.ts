@@ -20,7 +20,10 @@ import type { Probe } from "../probe/probe.ts";
 import { type ChosenInput, type Request, readSellerOutput } from "../probe/request.ts";
 import type { Tools } from "../tools.ts";
 
-/** Longest signed header that servers accept, characters. A 402 with very large extensions could need a longer one. */
+/**
+ * Longest signed header that servers accept, characters. A 402 with very large extensions could need a longer one; then
+ * nothing is paid.
+ */
 const MAX_HEADER_CHARS = 32_768;
 
 /**

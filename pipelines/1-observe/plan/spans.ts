@@ -132,7 +132,7 @@ export class Spans {
   }
 
   /**
-   * Implements `Observer.observeSpan`.
+   * Makes the planned calls of the span from `from` until before `to`. Implements `Observer.observeSpan`.
    * @param leaseSignal when it aborts, the span ends between two calls, because its hosts were assigned to another
    * observer
    */
@@ -203,7 +203,7 @@ export class Spans {
     return totals;
   }
 
-  /** Implements `Observer.isPlanned`. */
+  /** Is the endpoint in the plan of this UTC day? null while this process has not begun that plan. */
   isPlanned(day: string, cap: string): boolean | null {
     return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
   }

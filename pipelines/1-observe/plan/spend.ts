@@ -14,7 +14,7 @@ export interface Caps {
   perDomainDay: bigint;
   perPayeeDay: bigint;
   perDay: bigint;
-  /** For all days together. */
+  /** The most that may be spent on all days together. */
   total: bigint;
   /** Share of a day's caps that is kept for endpoints that were never paid, in millionths. */
   newShare: bigint;

@@ -112,8 +112,8 @@ async function readTerms(
 }
 
 /**
- * Is the host of this url a name? A name that resolves to an address that is not public does not answer the public, and
- * its owner may change that at any moment.
+ * Is the host of this url a name, and not an IP address? A name that resolves to an address that is not public counts
+ * as silent, since its owner could let it resolve to a public address at any moment.
  */
 const isNamed = (url: string): boolean => isIP(new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")) === 0;
 

@@ -60,7 +60,7 @@ export const toListedCap = ({ cap, url, method, tool, claims, own }: CurrentList
   tool,
 });
 
-/** Makes an endpoint that is in no plan, in the form of a planned one. */
+/** Makes the description of an endpoint that is in no plan, in the form that endpoints of a plan have. */
 export function createListedCap(cap: string, url: string, method: string, claims: Claims, isOwn: boolean): ListedCap {
   return {
     cap,
