@@ -58,7 +58,7 @@ const computeReport = (
 /** A report to print. */
 interface FoundReport {
   report: BudgetReport;
-  /** Minutes since it was stored, if a running service would have stored a newer one; null otherwise. */
+  /** Minutes since the report was stored, if a running service would have stored a newer one; null otherwise. */
   staleMinutes: number | null;
 }
 

@@ -58,7 +58,7 @@ export async function openRecord(name: string, options: RecordOptions): Promise<
 
 /**
  * Fetches a url. `text` is null if the response is longer than `maxBytes`.
- * @throws the errors of fetch, also after `waitMs`
+ * @throws the errors of fetch, also when the response takes longer than `waitMs` (ms)
  */
 export async function fetchBounded(
   url: string,

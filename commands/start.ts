@@ -79,7 +79,7 @@ const lesser = (a: string, b: string): string => (parseMoney(a) < parseMoney(b) 
 const createAcknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
-/** @throws Failure `usage` for options of the demo, which have no effect without --market */
+/** Refuses options of the demo, which have no effect without --market. @throws Failure `usage` */
 function refuseMarketOptions({ days, pace, paceHours, acks }: StartOptions): void {
   const defaults = COMMANDS.start.options;
   const givenByOption = {
