@@ -46,8 +46,8 @@ export interface BudgetLine {
   /** Published letter (grade) of the endpoint; UNRATED before the first. */
   letter: Band;
   /**
-   * null when no better letter can be reached, nothing can be paid, or next letters are computed only for endpoints
-   * that come before this one.
+   * The next better letter and what it costs; null when no better letter can be reached, nothing can be paid, or next
+   * letters are computed only for endpoints that come before this one.
    */
   next: NextCost | null;
 }
@@ -76,7 +76,7 @@ export interface BudgetReport {
     /** Number of endpoints that are not covered, by reason (`why` of the plan, or `not_planned`). */
     not_covered: Record<string, number>;
   };
-  /** Endpoints that the plan may pay (covered) first, ordered by the cost of their next letter. */
+  /** All listed endpoints: those that the plan may pay (covered) first, then by the cost of their next letter. */
   endpoints: BudgetLine[];
 }
 
@@ -217,7 +217,7 @@ export async function storeReport(store: Store, report: BudgetReport): Promise<v
 /** A report of a running service. */
 interface StoredReport {
   report: BudgetReport;
-  /** Real time at which it was stored; `at` is record time, which a service may simulate. */
+  /** Real time at which the report was stored. (Its own `at` is record time, which a service may simulate.) */
   storedAt: Date;
 }
 
@@ -340,12 +340,11 @@ const SPENDING_DAYS = 30;
 interface Spending {
   /** Spending of the report's day. */
   day: Spent;
-  /**
-   * Spending of the day by host, by registrable domain and by payee, the largest sum first. Each of these has a
-   * spending cap. null: not stored.
-   */
+  /** Spending of the day by host, which has a spending cap, the largest sum first; null: not stored. */
   by_host: ({ host: string } & Spent)[] | null;
+  /** Spending of the day by registrable domain, which has a spending cap, the largest sum first; null: not stored. */
   by_domain: ({ domain: string } & Spent)[] | null;
+  /** Spending of the day by payee address, which has a spending cap, the largest sum first; null: not stored. */
   by_payee: ({ payee: string } & Spent)[] | null;
   /** Spending of the last thirty days, newest first; days without a payment are left out. */
   by_day: ({ day: string } & Spent)[];

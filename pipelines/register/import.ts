@@ -48,11 +48,9 @@ export interface ImportResult {
   names: number;
   /** null: no file of domains was given. */
   domains: AdditionalFileResult | null;
-  /**
-   * Results of reading GLEIF's two files about parent companies: the reported parents (`relationships`), and the
-   * reasons why a parent is not reported (`exceptions`); null: that file was not given.
-   */
+  /** Result of reading GLEIF's file of reported parent companies; null: the file was not given. */
   relationships: AdditionalFileResult | null;
+  /** Result of reading GLEIF's file of the reasons why a parent is not reported; null: the file was not given. */
   exceptions: AdditionalFileResult | null;
   newest_update: string | null;
   bytes: number;
@@ -64,8 +62,9 @@ export interface ImportOptions {
   source: string;
   /** Path of a file with pairs `lei,domain`, which GLEIF does not publish. */
   domains?: string | undefined;
-  /** Paths of GLEIF's two files of level 2: relationship records, and reporting exceptions. */
+  /** Path of GLEIF's file of relationship records (level 2), which name parent companies. */
   relationships?: string | undefined;
+  /** Path of GLEIF's file of reporting exceptions (level 2), the reasons why a parent is not reported. */
   exceptions?: string | undefined;
   /** Path of the register; an older one is replaced when the new one is complete. */
   to: string;

@@ -26,10 +26,9 @@ export interface RegisterFacts {
   companies: number;
   names: number;
   domains: number;
-  /**
-   * Number of reported parents, and number of reasons why a parent is not reported; null: that file was not imported.
-   */
+  /** Number of reported parents; null: GLEIF's file of them was not imported. */
   relations: number | null;
+  /** Number of reasons why a parent is not reported; null: GLEIF's file of them was not imported. */
   exceptions: number | null;
   /** Newest time at which GLEIF updated one of the companies, RFC 3339; null if no row has a time. */
   newest_update: string | null;
@@ -72,7 +71,7 @@ class OpenedFile {
     private readonly connections: DuckDBConnection[],
   ) {}
 
-  /** @throws NoRegister */
+  /** Opens a register file, with one connection for each concurrent question. @throws NoRegister for another version */
   static async open(path: string, fileId: string, memoryLimit: string): Promise<OpenedFile> {
     // `create` is called, not DuckDB's cache of instances by path, since an older file of this path may still be in
     // use. Two instances with one path would be a problem only if they wrote.

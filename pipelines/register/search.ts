@@ -52,25 +52,29 @@ export interface Company {
   hq_postal_code: string | null;
   /** Status of the company, such as ACTIVE. */
   status: string | null;
-  /** LEIs and names of its successors. */
+  /** LEIs of the company's successors. */
   successors: string[];
+  /** Names of the company's successors. */
   successor_names: string[];
   /** When the company ended. */
   expired: string | null;
   /** Why the company ended, as a word of GLEIF. */
   expired_why: string | null;
-  /**
-   * The parents that consolidate the company's accounts, as reported; null: none is reported. `.._since`: when the
-   * relationship began.
-   */
+  /** LEI of the direct parent, which consolidates the company's accounts; null: none is reported. */
   direct_lei: string | null;
+  /** Name of the direct parent. */
   direct_name: string | null;
+  /** When the relationship with the direct parent began. */
   direct_since: string | null;
+  /** LEI of the ultimate parent, the highest one that consolidates the company's accounts; null: none is reported. */
   ultimate_lei: string | null;
+  /** Name of the ultimate parent. */
   ultimate_name: string | null;
+  /** When the relationship with the ultimate parent began. */
   ultimate_since: string | null;
-  /** Why a parent is not reported; null: no exception is reported. */
+  /** Why no direct parent is reported; null: no exception is reported. */
   direct_reasons: string[] | null;
+  /** Why no ultimate parent is reported; null: no exception is reported. */
   ultimate_reasons: string[] | null;
   /** Status of the LEI, such as ISSUED. */
   registration: string | null;
