@@ -94,7 +94,9 @@ export class HostQueue {
   readonly #busyHosts = new Set<string>();
   /** Number of running pieces of work, by kind. */
   readonly #running = new Map<string, number>();
+  /** Most hosts that may be busy at once, by kind of work. */
   readonly #limits: ReadonlyMap<string, number>;
+  /** Number of pieces of work that wait or run. */
   #pending = 0;
 
   /**

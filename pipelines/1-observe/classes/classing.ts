@@ -20,6 +20,7 @@ import type { Declared } from "../terms/declared.ts";
  * question is put into a request.
  */
 export interface ClassMatch {
+  /** Has the questions of the class, and scores their answers. */
   checker: Checker;
   /** Name of the question; null if none fits the endpoint. */
   variant: string | null;

@@ -53,6 +53,7 @@ export interface CatalogueRead {
 
 /** State of an unfinished read. Times are ms of the clock's `monotonic`. */
 class ReadState {
+  /** The newest row of each resource, by the row's key. */
   readonly rowsByKey = new Map<string, PageRow>();
   /** Number of passes that were completed. */
   pass = 0;
@@ -121,6 +122,7 @@ const isRetriable = (result: EgressResult): boolean =>
  * memory: after a restart a read starts again, and rows that are read again are not recorded again.
  */
 export class Catalogues {
+  /** Unfinished reads by the catalogue's url. */
   readonly #unfinished = new BoundedMap<string, ReadState>(MAX_UNFINISHED);
 
   constructor(

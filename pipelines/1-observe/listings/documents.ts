@@ -12,6 +12,7 @@ export type Form = (typeof FORMS)[number];
 /** The content of a document of listings in any of the supported forms. */
 export interface ParsedListing {
   form: Form;
+  /** One object for each row that may name an endpoint. */
   items: JsonObject[];
   /** Rows that are neither objects nor addresses. */
   rejected: Rejected[];

@@ -134,7 +134,7 @@ export class Intake {
 
   /**
    * Remembers which endpoints are already listed. They count towards the limit per domain, and are not written a second
-   * time after a restart.
+   * time after a restart. Also remembers their methods that got a 402, unless GET is one of them.
    */
   rememberListed(listed: readonly ListedCap[]): void {
     this.#writer.rememberListed(listed);

@@ -38,6 +38,7 @@ export const withWrittenRow = (item: JsonObject): JsonObject =>
 /** Returns the original row of an item, which is the item itself if none was stored. */
 export const writtenRowOf = (item: JsonObject): JsonObject => (item as { [WRITTEN]?: JsonObject })[WRITTEN] ?? item;
 
+/** The items of one list in a seller's document. */
 interface ListItems {
   items: JsonObject[];
   rejected: Rejected[];

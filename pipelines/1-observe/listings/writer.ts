@@ -124,6 +124,7 @@ export interface ClaimRow {
   row: unknown;
 }
 
+/** What {@link ListingWriter.write} did with the rows of a source. */
 export interface WriteResult {
   /** Number of new listings that were recorded. */
   appended: number;
@@ -132,6 +133,7 @@ export interface WriteResult {
   delisted: number;
 }
 
+/** A listing record that is to be appended, with its claim. */
 interface NewListing {
   draft: Draft;
   claim: ListedClaim;

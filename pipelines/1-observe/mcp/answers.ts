@@ -171,11 +171,11 @@ export interface ListPage {
 }
 
 export interface ListedTool {
-  /** Schema of the tool's input; undefined if the record cannot keep it. */
+  /** Schema of the tool's input; undefined if there is none, or the record cannot keep it. */
   inputSchema: unknown;
-  /** Schema of the tool's output; undefined if the record cannot keep it. */
+  /** Schema of the tool's output; undefined if there is none, or the record cannot keep it. */
   outputSchema: unknown;
-  /** Arguments made from the input schema; null if there is no schema. */
+  /** Arguments made from the input schema; null if no object can be made from it. */
   sampleArguments: Record<string, unknown> | null;
 }
 

@@ -119,6 +119,7 @@ export class PayeeBuyersReader {
   }
 }
 
+/** What was read from the chain about one payee. `window`: the counted time, unix seconds. */
 interface ChainReading {
   window: { since: number; until: number };
   paid: Payers;

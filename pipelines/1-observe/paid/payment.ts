@@ -13,6 +13,7 @@ import type { Prepared } from "./sign.ts";
 
 /** A signed payment with its call, and what is needed to send its proof again and to evaluate the answer. */
 export interface Payment {
+  /** Event id of the intent. */
   eventId: string;
   cap: string;
   call: Call;
@@ -60,7 +61,7 @@ export async function evaluateAnswer(
   return loop.stoodStill ? { ...evaluation, latency_ms: null } : evaluation;
 }
 
-/** Lowest score `delivery` with which a repeated request counts as answered (as is_passed in sql/tables/rules has it). */
+/** Lowest score `delivery` with which a repeated request counts as answered (as in is_passed, sql/tables/rules). */
 const MIN_DELIVERY = 0.5;
 
 /**

@@ -30,6 +30,7 @@ import { CallTally } from "./tally.ts";
 
 /** Counts of the calls of one span (a part of a day's plan). */
 export interface SpanReport {
+  /** Probes that were made. */
   probes: number;
   /** Calls that were paid. */
   paid: number;

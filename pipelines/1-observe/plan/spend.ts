@@ -189,12 +189,13 @@ export interface Payment extends Payee {
   cap: string;
   /** Amount of the payment, micro-units. */
   micro: bigint;
+  /** Block (six hours UTC) in which the call is planned. */
   block: number;
 }
 
 /**
- * The money that the plan reserves for an endpoint, and the money spent on it. The greater of the two is committed: no
- * other endpoint may use it.
+ * The money that the plan reserves for an endpoint, and the money spent on it, micro-units. The greater of the two is
+ * committed: no other endpoint may use it.
  */
 interface EndpointShare {
   reserved: bigint;
@@ -259,7 +260,9 @@ function addToSums(
  * call.
  */
 export class Ledger {
+  /** Sums of the newest days, by UTC date. */
   readonly #days = new BoundedMap<string, DaySums>(8);
+  /** Sum of all payments ever counted, micro-units. */
   #total: bigint;
 
   /**

@@ -61,6 +61,7 @@ async function sendRequest(tools: ProbeDeps, request: Request): Promise<Exchange
 /** Returns real unix seconds, since signed offers expire in real time, even if the observer's clock is simulated. */
 const realUnixSeconds = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
+/** How a handshake ended. `says`: explanation of `state`; absent if `state` alone suffices. */
 interface Outcome {
   state: Handshake["state"];
   /** Did a readable 402, or an answer with a 2xx status, arrive in time? */

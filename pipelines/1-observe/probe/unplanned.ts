@@ -205,12 +205,17 @@ export interface ProbeReport {
   url: string;
   /** State of the handshake; `skipped` for an MCP tool, which cannot be probed by a plain HTTP request. */
   state: string;
+  /** HTTP status; null if no answer was received. */
   status: number | null;
+  /** Time until the whole answer was received, ms; null if it was not measured. */
   latency_ms: number | null;
+  /** Payment protocols of the 402. */
   protocols: string[];
   /** The price that our wallets would pay, or null. */
   price: string | null;
+  /** Address to which the 402 asks to pay, or null. */
   pay_to: string | null;
+  /** Codes of the defects of the 402. */
   defects: string[];
   /** Event id of the handshake in the log. */
   record_id: string | null;

@@ -43,6 +43,7 @@ export type Evaluation = Pick<
 export interface Expectation {
   /** Name of the endpoint's class (the kind of questions that it gets), by which its checker is found. */
   class: string;
+  /** The question that was asked, with its right answer; null if none was asked. */
   known: KnownAnswer | null;
   /** The declared schema of the answer, from the seller's listing or its 402; undefined when neither has one. */
   schema: unknown;

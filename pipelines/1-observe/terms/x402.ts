@@ -196,6 +196,7 @@ function absenceDefectsOf(entry: unknown): DefectCode[] {
   return [...absentMembers.map(([code]) => code), ...entryDefects, "missing_domain", "missing_fee_payer"];
 }
 
+/** The x402 terms of a 402 or of a listing. */
 export interface X402Terms {
   /** Version that the terms state, or that their members suggest; null if the stated number is not an integer. */
   version: number | null;
