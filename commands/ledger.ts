@@ -22,6 +22,7 @@ import type { OptionsOf } from "./table.ts";
 /** An amount of the asset with six decimals; negative with a minus sign. */
 type SignedAmount = string;
 
+/** The result of `touchstone ledger`: the books of each asset in which calls were sold. */
 interface LedgerReport {
   schema: "svc.ledger.v1";
   assets: {

@@ -29,6 +29,7 @@ export interface SellerLetter {
   samples: number;
 }
 
+/** The letters of the demo, and how they came about. */
 export interface MarketLetters {
   /** First simulated day (YYYY-MM-DD), and end of the simulated time (RFC 3339). */
   simulated: { from: string; until: string };
@@ -36,6 +37,7 @@ export interface MarketLetters {
   took_s: number;
   /** Number of entries (leaves) of the public log. */
   tree_size: number;
+  /** The letter of each url of the demo's sellers. */
   market: SellerLetter[];
 }
 

@@ -37,6 +37,7 @@ import { modelSummariser } from "../serving/work/brief/model.ts";
 import { searchProvider } from "../serving/work/brief/search-provider.ts";
 import { createExtractor } from "../serving/work/extract/extractor.ts";
 
+/** The running serving tier: the HTTP API and the pages of a service or a replica. */
 export interface ServingTier {
   app: H3;
   url: string;

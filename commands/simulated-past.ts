@@ -37,6 +37,7 @@ export interface PastOptions {
    */
   newcomers?: readonly { url: string; days: number }[];
   signal?: AbortSignal;
+  /** Called after each simulated day. */
   onDay?: (progress: DayProgress) => void;
 }
 
