@@ -22,6 +22,7 @@ import { computeNextLetter, type NextLetter } from "./next-letter.ts";
 /** The next better letter (grade) of an endpoint and the cost to reach it, in dollars (next-letter.ts). */
 type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
 
+/** What the report has about one listed endpoint. */
 export interface BudgetLine {
   capability_id: string;
   method: string;
@@ -52,7 +53,9 @@ export interface BudgetLine {
   next: NextCost | null;
 }
 
+/** The budget report of a day: which endpoints are paid, what was spent, and what the next letters cost. */
 export interface BudgetReport {
+  /** Version of this form. */
   v: 2;
   /** When the report was made, RFC 3339, in record time. */
   at: string;
@@ -251,7 +254,7 @@ export function isReportDayOver({ report, storedAt }: StoredReport, now: Date): 
  * Derives the report of an earlier day from the stored report, for commands that cannot read the lake (the database
  * of the log's rows). Coverage and prices are those of that day's plan, and spending is that day's in `by_day`.
  * Payments by host, domain and payee are stored only for the report's own day, so these lists are null. Letters,
- * demand and next letters are those of the stored report.
+ * demand and next letters are those of the stored report, with costs at that day's prices.
  * @returns null if the day is not one of the thirty UTC days that end with the stored report's day
  */
 export async function deriveDayReport(
@@ -299,6 +302,7 @@ export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, today: st
 
 /** Sums over signed payments, in dollars. */
 interface Spent {
+  /** Number of signed payments. */
   calls: number;
   /** Signed payments, settled or not; the caps count these. */
   signed: string;

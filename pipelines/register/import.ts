@@ -35,24 +35,33 @@ export interface RefusedRows {
 /** Result of reading a file that supplements the golden copy, GLEIF's file of all companies with a LEI. */
 export interface AdditionalFileResult {
   rows_read: number;
+  /** Number of rows that were stored. */
   kept: number;
   refused: RefusedRows[];
 }
 
+/** What an import read and stored. */
 export interface ImportResult {
+  /** Path of the register. */
   register: string;
+  /** File name of the golden copy. */
   source: string;
+  /** Number of rows of the golden copy. */
   rows_read: number;
+  /** Number of companies that were stored. */
   rows_kept: number;
   refused: RefusedRows[];
+  /** Number of names of the stored companies. */
   names: number;
-  /** null: no file of domains was given. */
+  /** Result of reading the file of domains. null: no file of domains was given. */
   domains: AdditionalFileResult | null;
   /** Result of reading GLEIF's file of reported parent companies; null: the file was not given. */
   relationships: AdditionalFileResult | null;
   /** Result of reading GLEIF's file of the reasons why a parent is not reported; null: the file was not given. */
   exceptions: AdditionalFileResult | null;
+  /** Newest time at which GLEIF updated one of the companies, RFC 3339; null if no row has a time. */
   newest_update: string | null;
+  /** Size of the register's file, bytes. */
   bytes: number;
   took_s: number;
 }

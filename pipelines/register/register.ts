@@ -21,10 +21,15 @@ export interface RegisterFacts {
   form: number;
   /** File name of the golden copy, GLEIF's file of all companies with a LEI. */
   source: string;
+  /** When the register was imported, RFC 3339. */
   imported_at: string;
+  /** Number of rows of the golden copy. */
   rows_read: number;
+  /** Number of companies in the register. */
   companies: number;
+  /** Number of names of these companies. */
   names: number;
+  /** Number of pairs of company and domain. */
   domains: number;
   /** Number of reported parents; null: GLEIF's file of them was not imported. */
   relations: number | null;
@@ -59,7 +64,9 @@ const MAX_WAITING_QUESTIONS = 64;
 /** An opened register file. After it was replaced, it is closed as soon as the last question to it has ended. */
 class OpenedFile {
   readonly #turns = new Semaphore(MAX_CONCURRENT_QUESTIONS);
+  /** Number of questions that wait for their turn. */
   #waiting = 0;
+  /** Number of questions that wait or are being answered. */
   #users = 0;
   #isDropped = false;
 
@@ -128,7 +135,9 @@ class OpenedFile {
 export class Register {
   readonly #settings: RegisterSettings;
   #opened: OpenedFile | null = null;
+  /** When the file was last checked, ms of the clock's `monotonic`. */
   #checkedAtMs = Number.NEGATIVE_INFINITY;
+  /** The check that is running, which all questions that arrive meanwhile share. */
   #checking: Promise<void> | null = null;
   #unavailableReason = "there is no register of companies here yet";
   /** True after the present file could not be opened as a register of this version. */

@@ -83,6 +83,7 @@ export interface Company {
   domains: string[];
 }
 
+/** A company that matches a question. */
 export interface Match {
   company: Company;
   /** The strongest first. */
@@ -91,6 +92,7 @@ export interface Match {
   score: number;
 }
 
+/** The result of a search. */
 export interface Matches {
   matches: Match[];
   /** Whether further companies match and are not returned. */
@@ -160,6 +162,7 @@ const rankOfStrongest = (reasons: ReadonlySet<Reason>): number => REASONS.findIn
 const wordsOf = (key: string): string[] =>
   [...new Set(key.split(" "))].sort((a, b) => b.length - a.length).slice(0, MAX_WORDS);
 
+/** A word of the register. */
 interface WordRow {
   id: number;
   /** Number of names that contain the word. */
