@@ -57,7 +57,7 @@ export interface BudgetLine {
 export interface BudgetReport {
   /** Version of this form. */
   v: 2;
-  /** When the report was made, RFC 3339, in record time. */
+  /** When the report was made, RFC 3339, in record time (the service's own time, which the demo simulates). */
   at: string;
   /** UTC date that the report is about. */
   day: string;

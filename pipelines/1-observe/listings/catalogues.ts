@@ -26,7 +26,8 @@ const MAX_RETRY_AFTER_MS = 86_400_000;
 /** Pause before a read that stopped early continues, ms, if the catalogue named no time. */
 const CONTINUE_PAUSE_MS = 300_000;
 /**
- * Longest time of one read, ms. After it other catalogues are read, and the next read continues where this one stopped.
+ * Longest time of one read, ms. Then other catalogues are read, and the next read of this catalogue continues where the
+ * last one stopped.
  */
 const MAX_READ_MS = 900_000;
 /** Age at which an unfinished read is given up and starts again, since its first rows are old, ms. */

@@ -22,8 +22,8 @@ export interface ToolAnswer {
 }
 
 /**
- * Writes the mpp challenges of a tool as a `WWW-Authenticate` header, so that one function reads them and those of
- * HTTP.
+ * Writes the mpp challenges of a tool as a `WWW-Authenticate` header, so that one function reads the challenges of
+ * tools and of HTTP endpoints.
  */
 function challengeHeader(challenges: readonly unknown[]): string | undefined {
   const lines = challenges.slice(0, 16).flatMap((challenge) => {

@@ -16,13 +16,16 @@ interface OpenPayment {
   intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">;
   /** The Transfer (the payment on the chain), once it was seen and recorded; it may not be final yet. */
   settlement: Settlement | null;
-  /** Set if this process can send the proof again, which needs the request and the known answer. */
+  /**
+   * The payment as this process signed it, with the request and the known answer that are needed to send its proof
+   * again; null if this process cannot or need not send it again.
+   */
   payment: Payment | null;
 }
 
 /**
- * Used when observers share the work: time after a call's deadline in which another observer may still be making the
- * call, ms.
+ * Time after a call's deadline in which another observer may still be making the call, ms. It matters only when several
+ * observers share the work.
  */
 const OTHER_OBSERVERS_GRACE_MS = 300_000;
 /**

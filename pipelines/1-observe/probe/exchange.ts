@@ -125,7 +125,7 @@ const FAILURE_LIFETIME_MS = 5_000;
 interface ControlCall {
   /** When the control call was created, ms of the clock's `monotonic`. */
   startedAtMs: number;
-  /** Were its requests sent? Until then further failures share this control call. */
+  /** Were the requests of this control call sent? Until then further failures share it. */
   isStarted: boolean;
   result: Promise<Pick<ControlResult, "url" | "ok">>;
 }

@@ -55,7 +55,7 @@ const isMissing = (entry: unknown, name: string): boolean => {
  * 1781582577).
  */
 const MAX_TIMEOUT_S = 86_400;
-/** The time for a payment if an entry has no usable value, seconds. */
+/** Time that is allowed for a payment if an entry has no usable `maxTimeoutSeconds`, seconds. */
 const DEFAULT_TIMEOUT_S = 60;
 
 function findNetworkDefects(network: Network, version: 1 | 2): DefectCode[] {
