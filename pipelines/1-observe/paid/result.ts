@@ -27,8 +27,8 @@ const END_OF_OUTCOME = {
  *   - A control call (a request to an address that we know to be up) failed too.
  *   - No answer was received and the chain could not be read. The seller's facilitator needs that chain.
  *   - Our payment could not have been settled (payment.ts, checkOwnFault).
- *   - No money moved and our own event loop was stalled at the deadline, so the answer may have arrived unread. (If money
- *     moved, the proof is sent again, which distinguishes an honest seller from a thief.)
+ *   - No money moved and our own event loop was stalled at the deadline, so the answer may have arrived unread. (If
+ *     money moved, the proof is sent again, which distinguishes an honest seller from a thief.)
  * - `bad_input`: the input was synthetic, no money moved, and this input never passed before.
  * - `blocked`: a wall (a bot check, 403 or 429). The sample counts, since a seller that blocks a paying customer does
  *   not deliver.
