@@ -61,7 +61,7 @@ const formatSigned = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSu
 
 /**
  * `touchstone ledger`: prints the books of the sold calls (orders), compared with the chain.
- * @throws Failure `record` if they differ
+ * @throws Failure `record` if they differ, or if the accounts of an asset do not sum to zero
  */
 export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">): Promise<void> {
   requireDataFolder(config);
