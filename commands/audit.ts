@@ -47,6 +47,7 @@ const forkFailure = (forks: readonly ForkSeen[], files: readonly string[]): Fail
 /** Limits for one response of the audited service, which is compared with the record. */
 const LIVE_ANSWER = { waitMs: 10_000, maxBytes: 1024 * 1024 };
 
+/** Returns a function that requests a path from the audited service; its result is null unless the status is 2xx. */
 const askLive =
   (base: string): AskLive =>
   async (path) => {
@@ -68,10 +69,10 @@ export function linesOf({ check, result, checked, open, not_run, says, problems 
 }
 
 /**
- * Verifies the checkpoint (a signed tree head) of another copy, or that of --since, under the keys given, else under
- * the log keys that the audited record shows, retired ones too. The keys that a copy shows itself prove nothing about
- * the audited log.
- * @param name of the copy or file, for messages
+ * Verifies the checkpoint (a signed tree head) of another copy, or the saved checkpoint of --since. It uses the given
+ * keys or, without them, the log keys of the audited record, retired ones included. The keys that another copy shows
+ * would prove nothing about the audited log.
+ * @param name name of the copy or the file, for messages
  * @throws Failure `usage` when it is of another log; Unproven, Unwitnessed
  */
 async function openSameLog(name: string, note: Uint8Array, audited: OpenRecord, keys: GivenKeys): Promise<Checkpoint> {

@@ -32,8 +32,8 @@ type BudgetOptions = OptionsOf<"budget">;
 const MAX_SHOWN = 40;
 
 /**
- * What a report is computed from. `ring` holds public keys, so a machine of a cluster that has no private key can
- * compute it too.
+ * What a report is computed from. `ring` holds only public keys, so that a machine of a cluster without private keys
+ * can compute the report too.
  */
 type BudgetParts = Pick<Parts, "config" | "privateStore" | "publicStore"> & { ring: Keyring };
 
@@ -58,14 +58,15 @@ const computeReport = (
 /** A report to print. */
 interface FoundReport {
   report: BudgetReport;
-  /** Minutes since it was stored, if a running service would have stored a newer one; null otherwise. */
+  /** Minutes since the report was stored, if a running service would have stored a newer one; null otherwise. */
   staleMinutes: number | null;
 }
 
 /**
  * Returns the report that a running service stored; for an earlier day, one that is derived from it.
- * @throws Failure `busy` when no report is stored, when the newest one is of an earlier day than requested, or was made
- * before the end of a requested day that is over, and when none can be derived for the day
+ * @throws Failure `busy` in four cases: no report is stored; the stored report is of an earlier day than requested; it
+ * is of the requested day, but was made before the end of that day, which is over now; or no report can be derived for
+ * the requested day
  */
 async function readReportOfDay({ privateStore }: BudgetParts, requestedDay: string | undefined): Promise<FoundReport> {
   const now = systemClock.now();

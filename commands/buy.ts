@@ -34,6 +34,7 @@ interface OrderDocument {
 
 /** The body of the response to a purchase: the seller's answer, or a problem document in its place. */
 interface ReceivedBody {
+  /** Content type of the response, or null. */
   type: string | null;
   bytes: Buffer;
   /** The body as text; null if its content type is not a text type. */
@@ -128,6 +129,7 @@ async function requireConsent(question: string): Promise<void> {
 
 /** A purchase that the user agreed to: what is bought, and how it is paid. */
 interface PlannedPurchase {
+  /** The value of --input; null if it is not given. */
   input: Record<string, unknown> | null;
   /** Largest charge, a decimal amount of USDC. */
   cap: string;
@@ -306,8 +308,8 @@ function printAnswer({ text, bytes, type }: ReceivedBody): void {
 }
 
 /**
- * Fetches an order, writes it to a file unchanged, and verifies its signature. A crash leaves the whole file or none, so
- * that `touchstone resume` can tell the file of this order from another one.
+ * Fetches an order, writes it to a file unchanged, and verifies its signature. A crash leaves the whole file or none,
+ * so that `touchstone resume` can tell the file of this order from another file.
  * @throws Failure `tampered`, `unreachable`, `already`
  */
 async function saveOrder(service: Service, id: string, file: string): Promise<OrderDocument> {

@@ -4,6 +4,8 @@
  * which the first process of a container has no handler, so a stop during the start would otherwise wait for SIGKILL.
  * Ending at once is safe, since every write survives a kill. touchstone.ts imports this file before anything else.
  */
+
+/** Exit codes that a shell reports for a process that was ended by the signal. */
 const SIGNAL_EXIT_CODES = { SIGTERM: 143, SIGINT: 130 } as const;
 
 for (const signal of ["SIGTERM", "SIGINT"] as const) {

@@ -18,7 +18,10 @@ const MAX_FILE = 1024 * 1024;
 /** Limits for one response of the service. */
 const ANSWER_LIMITS = { waitMs: 30_000, maxBytes: 8 * 1024 * 1024 };
 
-/** `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies the report. */
+/**
+ * `touchstone exposure`: asks a service what its record holds about the dependencies in a file, and verifies and prints
+ * the signed report.
+ */
 export async function exposureCommand(config: Config, file: string, options: OptionsOf<"exposure">): Promise<void> {
   const base = (options.base ?? config.base_url).replace(/\/+$/, "");
   const dependencies = dependenciesOf(file, (await readNamedFile(file, MAX_FILE)).toString("utf8"));
@@ -110,8 +113,8 @@ const shortAddress = (address: string | null): string =>
 const TOOK_MONEY_FLAGS = ["payee_took_the_money", "domain_took_the_money"];
 
 /**
- * Returns the marks of the payee of a line: `(!)` if its endpoint did not name it before, `(took)` if it took money
- * elsewhere and delivered nothing.
+ * Returns the marks for the payee of a line: `(!)` if no 402 of the line's endpoint named this payee before, or the
+ * newest does not; `(took)` if the payee or its domain took money elsewhere and delivered nothing.
  */
 const payeeMarks = ({ flags, pay_to_seen_before }: ExposureLine): string => {
   const isUnknownPayee = pay_to_seen_before === false || flags.some((flag) => flag.startsWith("pay_to_"));

@@ -93,8 +93,8 @@ export function problemsOf(answers: Answers): { option: keyof Answers; says: str
 }
 
 /**
- * Returns problems of settings that are valid one by one but not together; these are the problems on which the roles
- * that pay and sell would stop.
+ * Returns problems of settings that are valid one by one but not together. With such a problem, a role that pays or
+ * sells would refuse to start. `at`: path of the setting.
  */
 function combinedProblems(settings: ReturnType<typeof settingsOf>): { at: string; says: string }[] {
   const config = Settings.parse(settings);

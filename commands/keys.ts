@@ -58,7 +58,7 @@ function toOption({ purpose, x }: KeyRecord, { base_url }: Config): { vkey?: str
  */
 const OVERLAP_DAYS: Record<Purpose, number> = { cards: 1, answers: 1, log: 30, witness: 30 };
 
-/** Ten years. A larger number is a mistake, such as a date. */
+/** Largest value of --overlap-days: ten years. A larger number is probably a mistake, such as a date. */
 const MAX_OVERLAP_DAYS = 3_650;
 
 /**

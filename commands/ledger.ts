@@ -22,17 +22,19 @@ import type { OptionsOf } from "./table.ts";
 /** An amount of the asset with six decimals; negative with a minus sign. */
 type SignedAmount = string;
 
+/** The result of `touchstone ledger`: the books of each asset in which calls were sold. */
 interface LedgerReport {
   schema: "svc.ledger.v1";
   assets: {
     network: string;
     asset: string;
+    /** Number of orders in the books of this asset. */
     orders: number;
     /** Balance of each account: debits are positive, credits negative; the sum over all accounts is zero. */
     accounts: Record<string, SignedAmount>;
     sum: SignedAmount;
     /**
-     * The service's wallets by address: their balance by the books, and their balance on the chain; null if no node
+     * The service's wallets by address. `books`: balance by the books. `holds`: balance on the chain; null if no node
      * was asked.
      */
     wallets: Record<string, { cash: "till" | "float"; books: SignedAmount; holds: SignedAmount | null }>;
@@ -47,7 +49,10 @@ interface LedgerReport {
      * Movements of the books that are missing on the chain, or have another amount there; null if no node was asked.
      */
     differences: Difference[] | null;
-    /** Movements that the nodes did not show, and whose blocks they do not have as final yet; null if none was asked. */
+    /**
+     * Movements that the nodes did not show, but that may be in blocks that are not final yet; null if no node was
+     * asked.
+     */
     unseen: Difference[] | null;
   }[];
 }
@@ -56,7 +61,7 @@ const formatSigned = (micro: bigint): SignedAmount => (micro < 0n ? `-${formatSu
 
 /**
  * `touchstone ledger`: prints the books of the sold calls (orders), compared with the chain.
- * @throws Failure `record` if they differ
+ * @throws Failure `record` if they differ, or if the accounts of an asset do not sum to zero
  */
 export async function ledgerCommand(config: Config, options: OptionsOf<"ledger">): Promise<void> {
   requireDataFolder(config);

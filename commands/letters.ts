@@ -20,6 +20,7 @@ export interface SellerLetter {
    * grade.
    */
   composite: number | null;
+  /** Sentence that explains the letter. */
   why: string;
   flags: string[];
   /** Codes of the defects in the endpoint's listing or 402. */
@@ -28,6 +29,7 @@ export interface SellerLetter {
   samples: number;
 }
 
+/** The letters of the demo, and how they came about. */
 export interface MarketLetters {
   /** First simulated day (YYYY-MM-DD), and end of the simulated time (RFC 3339). */
   simulated: { from: string; until: string };
@@ -35,6 +37,7 @@ export interface MarketLetters {
   took_s: number;
   /** Number of entries (leaves) of the public log. */
   tree_size: number;
+  /** The letter of each url of the demo's sellers. */
   market: SellerLetter[];
 }
 

@@ -22,7 +22,7 @@ interface SourceState {
   source_id: string;
   /** `delisted`: the source listed it earlier and no longer does. */
   state: "listed" | "delisted";
-  /** Time of that newest record. */
+  /** Time of the source's newest record about the endpoint, RFC 3339. */
   at: string;
 }
 
@@ -34,6 +34,7 @@ interface ListedEndpoint {
   method: string | null;
   /** Name of the tool, for an endpoint of an MCP server. */
   tool: string | null;
+  /** Time of the first record about the endpoint in the topic `listings`, RFC 3339. */
   first_listed: string;
   /** Did its seller ever list it, on its own host or under its payee's signature? */
   seller_listed: boolean;

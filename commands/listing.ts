@@ -27,6 +27,7 @@ import type { OptionsOf } from "./table.ts";
  */
 export type Severity = "grave" | "mild" | "note";
 
+/** One thing about an endpoint that its seller should know. */
 export interface Finding {
   severity: Severity;
   /**
@@ -34,6 +35,7 @@ export interface Finding {
    * protocol's official client would do.
    */
   what: string;
+  /** What was found, in words. */
   says: string;
   /** What the seller should change; null when unknown. */
   mend: string | null;

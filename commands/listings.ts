@@ -170,7 +170,7 @@ const isCatalogue = (url: string, parsedListing: ParsedListing): boolean =>
   /\/discovery\/resources\/?$/.test(new URL(url).pathname) || parsedListing.paged === true;
 
 /**
- * Parses an operator's file by its format. YAML is parsed in a separate process, which is stopped if it takes too
+ * Parses an operator's file by its format. YAML is parsed in the reader's thread, which is stopped if it takes too
  * long, and only for an operator's file: documents of third parties are never parsed as YAML.
  */
 async function parseFile(name: string, text: string, reader: Reader): Promise<ParsedListing> {

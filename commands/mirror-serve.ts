@@ -9,7 +9,10 @@ import { withOpen } from "./files.ts";
 import { printLines } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
-/** `touchstone mirror serve`: serves the public folder of a mirror over HTTP until stopped. `touchstone mirror` may run meanwhile. */
+/**
+ * `touchstone mirror serve`: serves the public folder of a mirror over HTTP until stopped. `touchstone mirror` may
+ * write to the folder meanwhile.
+ */
 export async function mirrorServe(dir: string, { host, port }: OptionsOf<"mirror serve">): Promise<void> {
   const folder = (await findRecordFolder(dir))?.publicDir;
   if (!folder) throw new Failure("unreadable", `${dir} is not the folder of a mirror`);

@@ -21,7 +21,7 @@ const PaymentFile = z.strictObject({
   payer: z.object({ address: z.string(), says: z.string() }),
   /** File to which the answer is written; null: it is printed. */
   save: z.string().nullable(),
-  /** The request with the payment in a header; its body in base64. */
+  /** The request with the payment in one of its headers. `body`: the request's body in base64, or null. */
   paid: z.strictObject({
     url: z.string(),
     method: z.string(),

@@ -11,10 +11,10 @@ const MAX_PAUSE_MS = 30_000;
 const EARLY_DEATH_MS = 10_000;
 
 /**
- * Runs `work` in `n` processes that share one listening port, and replaces each process that ends. They share a socket
- * that the first process opens, since Node supports SO_REUSEPORT only from 22.12 on. If a process ends before any of
- * them has listened, all end with its exit code, since the others would fail for the same reason. A stop signal is
- * passed on to every process as SIGTERM; each ends after its requests in progress.
+ * Runs `work` in `n` processes that share one listening port, and replaces each process that ends. The processes share
+ * a socket that the first process opens, since Node supports SO_REUSEPORT only from 22.12 on. If a process ends before
+ * any of them has listened, all end with its exit code, since the others would fail for the same reason. A stop signal
+ * is passed on to every process as SIGTERM; each ends after its requests in progress.
  * @param envOf returns the environment variables of the k-th process, from 0, and of its replacements
  */
 export async function runInProcesses(

@@ -60,8 +60,8 @@ export async function openPurse(config: Config, keyFile: string | undefined): Pr
 }
 
 /**
- * Returns a fetch that pays a 402 once, with the official x402 client.
- * @param most largest amount of one payment, in dollars; `escrow` true: pay into escrow instead of on delivery
+ * Returns a fetch that pays a 402 once, with the official x402 client. `most`: largest amount of one payment, in
+ * dollars. `escrow`: true to pay into escrow instead of on delivery.
  */
 export function createPayingFetch(
   { wallet, networks }: Purse,

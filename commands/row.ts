@@ -2,6 +2,7 @@ import type { FailureCode } from "../infra/errors.ts";
 
 /** An option that needs more than flags and a description. */
 export interface OptionRow {
+  /** Description of the option, for `--help`. */
   means: string;
   required?: true;
   /** The option may be given several times, and its value is a list. */

@@ -122,7 +122,8 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const truths = openTruths(parts, clock, truthOptions);
   const seller = {
     ...{ egress, reader: processReader, loop: ownLoop, rail, float: money.float, truths: truths.truthParts },
-    // Not in the pool of price requests: buyers could fill that, and a call that fails would then look like our outage.
+    // Control calls do not use the pool of price requests: if buyers filled that pool, control calls would fail, and
+    // every failed call would look like our own outage.
     control: new ControlCalls(withRequestFields(egress, { deadlineMs: CONTROL_DEADLINE_MS }), config.control_urls),
   };
   const replica = randomBytes(9).toString("base64url");

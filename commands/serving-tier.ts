@@ -37,6 +37,7 @@ import { modelSummariser } from "../serving/work/brief/model.ts";
 import { searchProvider } from "../serving/work/brief/search-provider.ts";
 import { createExtractor } from "../serving/work/extract/extractor.ts";
 
+/** The running serving tier: the HTTP API and the pages of a service or a replica. */
 export interface ServingTier {
   app: H3;
   url: string;
@@ -51,7 +52,7 @@ export interface ServingTier {
 /** What the serving tier gets: no private store, no lake, and only one private key, `answers`. */
 export interface ServingParts extends Pick<Parts, "config" | "egress" | "logger" | "metrics"> {
   publicStore: ServingDeps["store"];
-  /** The log, to append to; null: this replica has none, and only reads. */
+  /** The log, to append to and to read asks and orders from; null: this replica has none, and records nothing. */
   log: ServingLog | null;
   answers: Signer;
   /**
@@ -113,8 +114,8 @@ async function awaitFirstView(follower: Follower, clock: Clock, logger: Pick<Log
 }
 
 /**
- * Opens the serving tier: the HTTP API and the pages, answered from the public store. It has no private store, no
- * lake, only the answers key, and may only append to the log.
+ * Opens the serving tier: the HTTP API and the pages, answered from the public store. It opens neither a private store
+ * nor a lake, and signs only with the key `answers`. It appends to the log, and reads asks and orders from it.
  */
 export async function openServing(parts: ServingParts, clock: Clock): Promise<ServingTier> {
   const { config, metrics } = parts;

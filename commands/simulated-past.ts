@@ -37,6 +37,7 @@ export interface PastOptions {
    */
   newcomers?: readonly { url: string; days: number }[];
   signal?: AbortSignal;
+  /** Called after each simulated day. */
   onDay?: (progress: DayProgress) => void;
 }
 
@@ -115,8 +116,8 @@ export async function simulatePast(
   const span = await getOrCreateSpan(privateStore, options.days, realClock);
   const lastDay = dayOf(new Date(span.until));
   const days = daysOfPast(lastDay, span.days);
-  // The day before is graded and published while this day is observed, since a grade run reads no rows that are later
-  // than its own time.
+  // The day before is graded and published while this day is already observed. That is possible because a grade run
+  // reads no rows that are later than its own time.
   let grading = Promise.resolve();
   for (const [n, day] of days.entries()) {
     options.signal?.throwIfAborted();

@@ -11,8 +11,9 @@ import { say } from "./printer.ts";
 
 /** Options of every command that reads a public record. */
 export interface RecordOptions {
-  /** Verifier keys of the log and of its witness (C2SP signed-note). */
+  /** Verifier key of the log (C2SP signed-note). */
   logKey?: string;
+  /** Verifier key of the log's own witness (C2SP signed-note). */
   witnessKey?: string;
   /** Path of the file with a witness policy (C2SP tlog-policy): which witnesses must have cosigned a checkpoint. */
   witnessPolicy?: string;
@@ -57,7 +58,7 @@ export async function openRecord(name: string, options: RecordOptions): Promise<
 
 /**
  * Fetches a url. `text` is null if the response is longer than `maxBytes`.
- * @throws the errors of fetch, also after `waitMs`
+ * @throws the errors of fetch, also when the response takes longer than `waitMs` (ms)
  */
 export async function fetchBounded(
   url: string,

@@ -30,7 +30,7 @@ import { COMMANDS, type OptionsOf } from "./table.ts";
 import { type DemoWitnesses, openDemoWitnesses } from "./witness.ts";
 import { askPeople, openWorld, requireMarket, type World } from "./world.ts";
 
-/** Options of `start`. @param worldScript path of the script that runs the demo's market */
+/** Options of `start`. `worldScript`: path of the script that runs the demo's market. */
 type StartOptions = OptionsOf<"start"> & { worldScript: string };
 
 const HOUR_MS = 3_600_000;
@@ -79,7 +79,7 @@ const lesser = (a: string, b: string): string => (parseMoney(a) < parseMoney(b) 
 const createAcknowledger = (fd: number | undefined) =>
   fd === undefined ? undefined : (ids: readonly string[]) => void writeSync(fd, `${ids.join("\n")}\n`);
 
-/** @throws Failure `usage` for options of the demo, which have no effect without --market */
+/** Refuses options of the demo, which have no effect without --market. @throws Failure `usage` */
 function refuseMarketOptions({ days, pace, paceHours, acks }: StartOptions): void {
   const defaults = COMMANDS.start.options;
   const givenByOption = {
@@ -122,9 +122,13 @@ async function clockAfterPast(privateStore: Store, pace: number | undefined, pas
   return new PacedClock(new Date(Date.parse(stored.record) + passedMs * stored.pace), stored.pace);
 }
 
+/** The start of the faster clock, as it is stored under {@link PACE_KEY}. */
 interface StoredPace {
+  /** Record time at that start, RFC 3339. */
   record: string;
+  /** Real time at that start, RFC 3339. */
   real: string;
+  /** How many times faster than real time the clock runs. */
   pace: number;
 }
 

@@ -14,9 +14,9 @@ const TRUST_OPTIONS = {
  * can open.
  */
 const PARTS_FAILURES = ["keys", "storage", "record", "busy"] as const satisfies FailureCode[];
-/** {@link PARTS_FAILURES}, and that of a publisher whose log has signed two histories. */
+/** {@link PARTS_FAILURES}, and `fork`, since commands that publish fail if their log has signed two histories. */
 const PUBLISHING_FAILURES = [...PARTS_FAILURES, "fork"] as const;
-/** {@link PARTS_FAILURES}, and that of a missing data folder, for commands that do not create one. */
+/** {@link PARTS_FAILURES}, and `unreadable`, since commands that create no data folder fail if it is missing. */
 const DATA_FOLDER_FAILURES = [...PARTS_FAILURES, "unreadable"] as const;
 /** Codes of the failures of reading a copy of the public record. */
 const COPY_FAILURES = [

@@ -113,14 +113,17 @@ export function textOf(
 
 type SweepOptions = OptionsOf<"wallets sweep">;
 
+/** What a sweep did, or would do, with one asset of one wallet. */
 interface SweptWallet {
   network: string;
   symbol: string;
+  /** Address of the swept wallet. */
   from: string;
   /** Units of the asset that are moved, would be, or are left; null: the balance could not be read. */
   amount: string | null;
   /** Hash of the transaction; null: none was sent, or its hash is not known. */
   tx: string | null;
+  /** What happened, for people. */
   says: string;
   /** Name of the exit code of what failed; null: nothing failed. */
   error: FailureCode | null;

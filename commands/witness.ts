@@ -73,7 +73,10 @@ async function openWitness(
   }
 }
 
-/** Reads from the state when each log was last cosigned, sets the gauges, and notes for /health whether it worked. */
+/**
+ * Reads from the witness's state when each log was last cosigned, and sets the gauges. /health then reports whether the
+ * state could be read.
+ */
 async function checkState(witness: Witness, pulse: Pulse, logger: Logger, metrics: Metrics): Promise<void> {
   const check = async () => {
     for (const [log, seconds] of witness.lastCosignedSeconds())

@@ -8,10 +8,13 @@ import { Failure } from "../infra/errors.ts";
 
 /** What the market's process prints once it runs: one JSON line, which it also writes to `world.json` in its folder. */
 export interface WorldInfo {
+  /** Id of the market's process. */
   pid: number;
-  /** The local chain: its node, its id, and the address of its token. */
+  /** JSON-RPC address of the node of the local chain. */
   rpcUrl: string;
+  /** Id of the local chain. */
   chainId: number;
+  /** Address of the token on the local chain. */
   asset: string;
   /** The market's second chain, Tempo; absent in a market that an earlier version started. */
   tempo?: { rpcUrl: string; chainId: number; asset: string };

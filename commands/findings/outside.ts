@@ -6,9 +6,12 @@ import type { Egress, EgressResult } from "../../infra/egress/egress.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
 import { addressesOfThisMachine } from "./settings.ts";
 
-/** Difference between this machine's clock and that of a control address, seconds, above which the finding is a warning. */
+/** Difference between this machine's clock and the control addresses' clocks that is reported as a warning, seconds. */
 const CLOCK_WARN_S = 5;
-/** The same difference, seconds, above which the finding is `broken`, since the publisher then refuses to publish. */
+/**
+ * Difference between this machine's clock and the control addresses' clocks that is reported as `broken`, seconds. With
+ * a larger difference the publisher refuses to publish.
+ */
 const CLOCK_BROKEN_S = 30;
 
 const describeResult = (result: EgressResult): string =>

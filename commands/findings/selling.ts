@@ -16,6 +16,7 @@ import { walletsFolderOf } from "../../pipelines/roles/data-folder.ts";
  * the cost of a call that it cannot charge.
  */
 const MIN_AFFORDABLE_TRANSACTIONS = 10n;
+/** Units of gas that are assumed for one transaction. */
 const GAS_PER_TRANSACTION = 500_000n;
 
 /**

@@ -20,7 +20,8 @@ const openExistingLog = (config: Config, known?: KnownLog): Promise<Log> => {
 };
 
 /**
- * Throws every error except LogNotBegun: a cluster has the topics of the log, and the first role that starts begins it.
+ * Throws every error except LogNotBegun, which is no fault: the cluster has the topics of the log, and the first role
+ * that starts will begin the log.
  */
 const ignoreLogNotBegun = (error: unknown) => {
   if (!(error instanceof LogNotBegun)) throw error;

@@ -36,14 +36,15 @@ const MAX_CAPS_PER_ASK = 16;
 /** An ask (a client's request to probe a url) that may be probed now. */
 export interface OpenAsk {
   cap: string;
-  /** Time of the first request, unix ms. */
+  /** Time at which a client first asked for the endpoint, unix ms. */
   t: number;
   /** Body of the record `ask`, as JSON text. */
   body: string;
 }
 
 /**
- * Returns the most probes in an hour: for the endpoints of one domain, and for all names under one hosting platform.
+ * Returns the limits on the number of probes in an hour: for the endpoints of one domain, and for all names under one
+ * hosting platform.
  */
 const probeLimits = (perDomain: number) => ({ per_domain: perDomain, per_platform: PLATFORM_CAP_FACTOR * perDomain });
 
@@ -67,10 +68,10 @@ export const readOpenAsks = (
  */
 const PLAN_LEAD_MS = 3_600_000;
 
-/** An endpoint that was never probed, that no client asked for, and that today's plan may not contain. */
+/** An endpoint that was never probed, that no client asked for, and that is perhaps missing in today's plan. */
 interface UnprobedEndpoint {
   cap: string;
-  /** When it was listed, unix ms. */
+  /** When the endpoint was listed, unix ms. */
   t: number;
   url: string;
   method: string;
@@ -115,6 +116,7 @@ export interface AskRunnerParts {
  * nothing could be probed.
  */
 export class AskRunner {
+  /** Running probes by endpoint id. */
   readonly #running = new Map<string, Promise<void>>();
   /** Unix ms at which this process last probed each endpoint. Asks made before that are done. */
   readonly #probedAt = new BoundedMap<string, number>(MAX_REMEMBERED);
@@ -196,7 +198,7 @@ export class AskRunner {
   }
 }
 
-/** An endpoint to probe, with an ask for it. `t`: when it was asked for or listed, unix ms. */
+/** An endpoint to probe, with an ask for it. `t`: when the endpoint was asked for or listed, unix ms. */
 interface ProbeTurn {
   cap: string;
   t: number;

@@ -10,11 +10,11 @@ export interface Call {
   /** Minute of the block, 0 to 359. */
   minute: number;
   plannedAt: Date;
-  /** Is it paid from a wallet that the seller does not know as ours? */
+  /** Is the call paid from a wallet that the seller does not know as ours? */
   blind: boolean;
   /** Weight of the sample that the call gives, fixed before the call is made. */
   w: number;
-  /** Is it an additional call after a failure? */
+  /** Is this an additional paid call after a failed one? */
   retest: boolean;
 }
 
@@ -26,6 +26,10 @@ export const HANDSHAKE_ATTEMPTS = { free: 0, paid: 1, asked: 2 } as const;
 
 type ProbeType = "handshake" | "mcp.probe";
 
+/**
+ * Returns the event id of a call's probe record: the record of a free probe, or of a paid call's first request when
+ * nothing was paid.
+ */
 export const handshakeId = (
   cap: string,
   call: Pick<Call, "block" | "minute">,
@@ -42,6 +46,7 @@ const probeIds = (cap: string, call: Pick<Call, "block" | "minute">, callKind: "
   handshakeId(cap, call, callKind, "mcp.probe"),
 ];
 
+/** Returns the event id of a paid call's intent, the record that is written before the payment. */
 export const intentId = (cap: string, call: Pick<Call, "block" | "minute">): string =>
   recordId("paid.intent", cap, plannedSlot(call.block, call.minute));
 

@@ -22,7 +22,9 @@ const MAX_WAIT_MS = 30_000;
  * its first call.
  */
 export class FirstIntents {
+  /** Offset of the next record to read, by partition. */
   readonly #nextOffsets: Map<number, number>;
+  /** Nonce of the first intent in the log, by event id. */
   readonly #firstNonces: BoundedMap<string, string>;
   readonly #runningReads = new Map<number, Promise<void>>();
 

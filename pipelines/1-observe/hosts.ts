@@ -23,6 +23,7 @@ interface Lease {
   stopController: AbortController;
   /** Was everything read that the log held when the partition was assigned? */
   caughtUp: boolean;
+  /** Resolves when `caughtUp` is true, or the lease was stopped. */
   catchUpDone: Promise<void>;
   running: Set<Promise<void>>;
 }

@@ -92,8 +92,8 @@ export interface Observer {
   /**
    * Makes every planned call with `from` <= planned time < `to` that is not in the record: hosts in parallel, the calls
    * of one host in time order. It decides on re-tests after each call. Resolves when the last call has ended.
-   * @param createClock makes the clock for the calls of one host, which begins at `start`. Default: the observer's clock,
-   * or, if that clock is simulated, a simulated clock for each host
+   * @param createClock makes the clock for the calls of one host, which begins at `start`. By default this is the
+   * observer's clock or, if that clock is simulated, a simulated clock for each host
    * @throws NotConfirmed when the log does not confirm a record: then the span ends, and nothing more is paid
    */
   observeSpan(plan: DayPlan, from: Date, to: Date, createClock?: (start: Date) => Clock): Promise<SpanReport>;
@@ -108,6 +108,7 @@ export interface Observer {
    * Call this once at the start, before anything else. It finds the intents (records written before a payment) that
    * an earlier process left without a result, and records for each a result that counts as our own fault. It also
    * reads which synthetic inputs have passed before.
+   * @returns `lost`: number of these intents
    */
   recover(): Promise<{ lost: number }>;
   /**
@@ -127,7 +128,7 @@ export interface Observer {
   readBuyers(): Promise<number>;
   /**
    * Probes once the url of an ask (a client's request to probe a url), or the listed endpoint if `listing` is given.
-   * @throws Failure
+   * @throws Failure when too much work is waiting, the log does not confirm a record, or the observer was stopped
    */
   probeAsk(ask: BodyOf<"ask">, listing?: CurrentListing): Promise<AskReport>;
   /** Is the endpoint in the plan of this UTC day? null while this process has not begun that plan. */
@@ -147,8 +148,11 @@ export interface Observer {
   stop(): void;
 }
 
+/** Default of `settlePollMs` in {@link ObserverConfig}. */
 const SETTLE_POLL_MS = [250, 1_000, 2_000];
+/** Most pieces of work that wait or run at once, for all hosts together. */
 const MAX_QUEUED = 100_000;
+/** Most requests that passed before and are remembered. */
 const MAX_PASSED_INPUTS = 100_000;
 
 /** Sets the counters and gauges of a class to 0, so that they are exported before the first event. */

@@ -30,7 +30,7 @@ export const VIA = "via";
 export const PRICES = "prices";
 /** Pool for planned paid calls, and for all requests of the egress profile `paid`. */
 export const PAID = "paid";
-/** Most payments that settled late whose proofs are sent again at once, beside the planned paid calls. */
+/** Most payments whose proofs are sent again at once because they settled late. Planned paid calls run beside them. */
 export const SHOWN_AT_ONCE = 64;
 
 /**
@@ -50,7 +50,7 @@ export const PRICES_AT_ONCE = 16;
  * Most connections of egress at once, by pool. `challenge` and `notice` are egress profiles, which name the pool of a
  * fetch that names none. Pools do not share connections, so that none waits for another. Serving
  * itself admits no more callers to {@link VIA} and {@link PRICES} than there are connections here, so a signed payment
- * never waits for one.
+ * never waits for a connection.
  */
 export const POOLS = {
   [ASKS]: ASKS_AT_ONCE,
@@ -94,7 +94,9 @@ export class HostQueue {
   readonly #busyHosts = new Set<string>();
   /** Number of running pieces of work, by kind. */
   readonly #running = new Map<string, number>();
+  /** Most hosts that may be busy at once, by kind of work. */
   readonly #limits: ReadonlyMap<string, number>;
+  /** Number of pieces of work that wait or run. */
   #pending = 0;
 
   /**

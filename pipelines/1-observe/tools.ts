@@ -13,6 +13,7 @@ import type { Recorder } from "./recorder.ts";
 export interface Tools extends ExchangeDeps {
   rail: Rail;
   wallets: Wallets;
+  /** Makes control calls: requests to addresses that we know to be up, to find out whether a failure is our own. */
   control: ControlCalls;
   /**
    * Makes control calls (requests to addresses that we know to be up) through the connection of the stock client
@@ -50,5 +51,6 @@ export interface Tools extends ExchangeDeps {
   passedInputs: BoundedMap<string, true>;
   logger: Logger;
   metrics: Metrics;
+  /** Aborted when the observer is stopped. */
   signal?: AbortSignal | undefined;
 }

@@ -26,6 +26,7 @@ export interface EndpointProspect {
    * letter of the last 14 days, so it rises only after a delay, the hold.
    */
   raw: readonly DayLetter[];
+  /** Number of blocks (six hours UTC) in which a paid call of the endpoint counts for its grade. */
   paidBlocks: number;
   /** Price of one paid call, micro-units. */
   priceMicro: bigint;

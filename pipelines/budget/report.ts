@@ -22,6 +22,7 @@ import { computeNextLetter, type NextLetter } from "./next-letter.ts";
 /** The next better letter (grade) of an endpoint and the cost to reach it, in dollars (next-letter.ts). */
 type NextCost = Omit<NextLetter, "next" | "cost_micro"> & { letter: Band; cost: string };
 
+/** What the report has about one listed endpoint. */
 export interface BudgetLine {
   capability_id: string;
   method: string;
@@ -43,34 +44,42 @@ export interface BudgetLine {
   paid_blocks: number;
   /** Number of clients that checked the endpoint in the seven UTC days before the report's day. */
   demand: number;
+  /** Published letter (grade) of the endpoint; UNRATED before the first. */
   letter: Band;
   /**
-   * null when no better letter can be reached, nothing can be paid, or next letters are computed only for endpoints
-   * that come before this one.
+   * The next better letter and what it costs; null when no better letter can be reached, nothing can be paid, or next
+   * letters are computed only for endpoints that come before this one.
    */
   next: NextCost | null;
 }
 
+/** The budget report of a day: which endpoints are paid, what was spent, and what the next letters cost. */
 export interface BudgetReport {
+  /** Version of this form. */
   v: 2;
-  /** When the report was made, RFC 3339, in record time. */
+  /** When the report was made, RFC 3339, in record time (the service's own time, which the demo simulates). */
   at: string;
+  /** UTC date that the report is about. */
   day: string;
   /** The caps on our spending, in dollars. */
   caps: Record<"per_call" | "per_host_day" | "per_domain_day" | "per_payee_day" | "per_day" | "total", string>;
   /** Share of a day's spending caps that is reserved for endpoints that were never paid. */
   new_share: string;
+  /** What was spent. `ever`: sum of all payments that were ever signed, in dollars. */
   spent: Spending & { ever: string };
   coverage: {
+    /** Is there a plan of the day? */
     planned: boolean;
+    /** Number of listed endpoints. */
     listed: number;
+    /** Number of endpoints that the plan may pay. */
     covered: number;
     /** Money reserved for the covered endpoints, re-tests included. */
     reserved: string;
     /** Number of endpoints that are not covered, by reason (`why` of the plan, or `not_planned`). */
     not_covered: Record<string, number>;
   };
-  /** Endpoints that the plan may pay (covered) first, ordered by the cost of their next letter. */
+  /** All listed endpoints: those that the plan may pay (covered) first, then by the cost of their next letter. */
   endpoints: BudgetLine[];
 }
 
@@ -211,7 +220,7 @@ export async function storeReport(store: Store, report: BudgetReport): Promise<v
 /** A report of a running service. */
 interface StoredReport {
   report: BudgetReport;
-  /** Real time at which it was stored; `at` is record time, which a service may simulate. */
+  /** Real time at which the report was stored. (Its own `at` is record time, which a service may simulate.) */
   storedAt: Date;
 }
 
@@ -245,7 +254,7 @@ export function isReportDayOver({ report, storedAt }: StoredReport, now: Date): 
  * Derives the report of an earlier day from the stored report, for commands that cannot read the lake (the database
  * of the log's rows). Coverage and prices are those of that day's plan, and spending is that day's in `by_day`.
  * Payments by host, domain and payee are stored only for the report's own day, so these lists are null. Letters,
- * demand and next letters are those of the stored report.
+ * demand and next letters are those of the stored report, with costs at that day's prices.
  * @returns null if the day is not one of the thirty UTC days that end with the stored report's day
  */
 export async function deriveDayReport(
@@ -293,6 +302,7 @@ export const isFresh = ({ day, at }: Pick<BudgetReport, "day" | "at">, today: st
 
 /** Sums over signed payments, in dollars. */
 interface Spent {
+  /** Number of signed payments. */
   calls: number;
   /** Signed payments, settled or not; the caps count these. */
   signed: string;
@@ -334,12 +344,11 @@ const SPENDING_DAYS = 30;
 interface Spending {
   /** Spending of the report's day. */
   day: Spent;
-  /**
-   * Spending of the day by host, by registrable domain and by payee, the largest sum first. Each of these has a
-   * spending cap. null: not stored.
-   */
+  /** Spending of the day by host, which has a spending cap, the largest sum first; null: not stored. */
   by_host: ({ host: string } & Spent)[] | null;
+  /** Spending of the day by registrable domain, which has a spending cap, the largest sum first; null: not stored. */
   by_domain: ({ domain: string } & Spent)[] | null;
+  /** Spending of the day by payee address, which has a spending cap, the largest sum first; null: not stored. */
   by_payee: ({ payee: string } & Spent)[] | null;
   /** Spending of the last thirty days, newest first; days without a payment are left out. */
   by_day: ({ day: string } & Spent)[];

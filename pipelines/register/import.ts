@@ -10,7 +10,10 @@ import { type Lake, openLake, type Statements } from "../../infra/lake/duckdb.ts
 import { sql } from "../../infra/lake/sql.ts";
 import { openProcessLock } from "../../infra/store/lock.ts";
 
-/** Version of the register's tables and macros. A file of another version is not opened: it has to be imported again. */
+/**
+ * Version of the register's tables and macros. A register of another version is not opened; it has to be imported
+ * again.
+ */
 export const REGISTER_FORM = 3;
 
 /** The register's file in a data folder. */
@@ -32,26 +35,33 @@ export interface RefusedRows {
 /** Result of reading a file that supplements the golden copy, GLEIF's file of all companies with a LEI. */
 export interface AdditionalFileResult {
   rows_read: number;
+  /** Number of rows that were stored. */
   kept: number;
   refused: RefusedRows[];
 }
 
+/** What an import read and stored. */
 export interface ImportResult {
+  /** Path of the register. */
   register: string;
+  /** File name of the golden copy. */
   source: string;
+  /** Number of rows of the golden copy. */
   rows_read: number;
+  /** Number of companies that were stored. */
   rows_kept: number;
   refused: RefusedRows[];
+  /** Number of names of the stored companies. */
   names: number;
-  /** null: no file of domains was given. */
+  /** Result of reading the file of domains. null: no file of domains was given. */
   domains: AdditionalFileResult | null;
-  /**
-   * Results of reading GLEIF's two files about parent companies: the reported parents (`relationships`), and the
-   * reasons why a parent is not reported (`exceptions`); null: that file was not given.
-   */
+  /** Result of reading GLEIF's file of reported parent companies; null: the file was not given. */
   relationships: AdditionalFileResult | null;
+  /** Result of reading GLEIF's file of the reasons why a parent is not reported; null: the file was not given. */
   exceptions: AdditionalFileResult | null;
+  /** Newest time at which GLEIF updated one of the companies, RFC 3339; null if no row has a time. */
   newest_update: string | null;
+  /** Size of the register's file, bytes. */
   bytes: number;
   took_s: number;
 }
@@ -61,8 +71,9 @@ export interface ImportOptions {
   source: string;
   /** Path of a file with pairs `lei,domain`, which GLEIF does not publish. */
   domains?: string | undefined;
-  /** Paths of GLEIF's two files of level 2: relationship records, and reporting exceptions. */
+  /** Path of GLEIF's file of relationship records (level 2), which name parent companies. */
   relationships?: string | undefined;
+  /** Path of GLEIF's file of reporting exceptions (level 2), the reasons why a parent is not reported. */
   exceptions?: string | undefined;
   /** Path of the register; an older one is replaced when the new one is complete. */
   to: string;
@@ -437,6 +448,7 @@ async function toReadableFile(
 }
 
 /**
+ * Checks that a file has the columns of the expected form.
  * @throws Failure `unreadable` for a file of another form; the message names that form if it is one of the known forms
  */
 function checkColumns(path: string, expectedForm: Form, columns: readonly string[]): void {

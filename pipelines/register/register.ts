@@ -21,20 +21,25 @@ export interface RegisterFacts {
   form: number;
   /** File name of the golden copy, GLEIF's file of all companies with a LEI. */
   source: string;
+  /** When the register was imported, RFC 3339. */
   imported_at: string;
+  /** Number of rows of the golden copy. */
   rows_read: number;
+  /** Number of companies in the register. */
   companies: number;
+  /** Number of names of these companies. */
   names: number;
+  /** Number of pairs of company and domain. */
   domains: number;
-  /**
-   * Number of reported parents, and number of reasons why a parent is not reported; null: that file was not imported.
-   */
+  /** Number of reported parents; null: GLEIF's file of them was not imported. */
   relations: number | null;
+  /** Number of reasons why a parent is not reported; null: GLEIF's file of them was not imported. */
   exceptions: number | null;
   /** Newest time at which GLEIF updated one of the companies, RFC 3339; null if no row has a time. */
   newest_update: string | null;
 }
 
+/** An open register: runs queries on it, and has the facts of its file in `made`. */
 export interface OpenRegister extends Statements {
   readonly made: RegisterFacts;
 }
@@ -49,16 +54,19 @@ export interface RegisterSettings {
 }
 
 /**
- * Questions that are answered at once, each on its own connection. Each takes one of the four threads of libuv's pool.
+ * Number of questions that are answered at once, each on its own connection. Each takes one of the four threads of
+ * libuv's pool.
  */
 const MAX_CONCURRENT_QUESTIONS = 2;
-/** Questions that may wait for their turn. */
+/** Most questions that wait for their turn. Further ones are refused. */
 const MAX_WAITING_QUESTIONS = 64;
 
 /** An opened register file. After it was replaced, it is closed as soon as the last question to it has ended. */
 class OpenedFile {
   readonly #turns = new Semaphore(MAX_CONCURRENT_QUESTIONS);
+  /** Number of questions that wait for their turn. */
   #waiting = 0;
+  /** Number of questions that wait or are being answered. */
   #users = 0;
   #isDropped = false;
 
@@ -70,7 +78,7 @@ class OpenedFile {
     private readonly connections: DuckDBConnection[],
   ) {}
 
-  /** @throws NoRegister */
+  /** Opens a register file, with one connection for each concurrent question. @throws NoRegister for another version */
   static async open(path: string, fileId: string, memoryLimit: string): Promise<OpenedFile> {
     // `create` is called, not DuckDB's cache of instances by path, since an older file of this path may still be in
     // use. Two instances with one path would be a problem only if they wrote.
@@ -127,7 +135,9 @@ class OpenedFile {
 export class Register {
   readonly #settings: RegisterSettings;
   #opened: OpenedFile | null = null;
+  /** When the file was last checked, ms of the clock's `monotonic`. */
   #checkedAtMs = Number.NEGATIVE_INFINITY;
+  /** The check that is running, which all questions that arrive meanwhile share. */
   #checking: Promise<void> | null = null;
   #unavailableReason = "there is no register of companies here yet";
   /** True after the present file could not be opened as a register of this version. */

@@ -26,7 +26,10 @@ export function countEdits(a: string, b: string): number {
 
 const countLetters = (words: readonly string[]): number => words.reduce((sum, word) => sum + [...word].length, 0);
 
-/** Similarity of two words: 1 minus the edits divided by the longer length; 0 if that is below {@link MIN_SIMILARITY}. */
+/**
+ * Returns the similarity of two words: 1 minus the number of edits divided by the longer length; 0 if that is below
+ * {@link MIN_SIMILARITY}.
+ */
 export function similarityOf(a: string, b: string): number {
   if (a === b) return 1;
   const [shorter, longer] = [[...a].length, [...b].length].sort((x, y) => x - y) as [number, number];

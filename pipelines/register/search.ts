@@ -27,18 +27,22 @@ export interface Company {
   /** Number of the row in our register file: companies are numbered from 1 in the order of their LEIs. */
   number: number;
   lei: string;
-  /** Legal name, and other names. */
+  /** Legal name. */
   name: string;
+  /** Other names of the company. */
   names: string[];
   jurisdiction: string | null;
-  /** Legal form: GLEIF's code, and the form as written. */
+  /** GLEIF's code of the legal form. */
   form_code: string | null;
+  /** Legal form in words, as written. */
   form_text: string | null;
-  /** GLEIF's code of the business register, and the company's number in it. */
+  /** GLEIF's code of the business register. */
   authority: string | null;
+  /** The company's number in that business register. */
   register_number: string | null;
-  /** Lines of the street address, as written; empty: none is given. */
+  /** Lines of the street address at the legal address, as written; empty: none is given. */
   legal_lines: string[];
+  /** Lines of the street address of the headquarters, as written; empty: none is given. */
   hq_lines: string[];
   legal_country: string | null;
   legal_city: string | null;
@@ -48,24 +52,29 @@ export interface Company {
   hq_postal_code: string | null;
   /** Status of the company, such as ACTIVE. */
   status: string | null;
-  /** LEIs and names of its successors. */
+  /** LEIs of the company's successors. */
   successors: string[];
+  /** Names of the company's successors. */
   successor_names: string[];
-  /** When and why the company ended. */
+  /** When the company ended. */
   expired: string | null;
+  /** Why the company ended, as a word of GLEIF. */
   expired_why: string | null;
-  /**
-   * The parents that consolidate the company's accounts, as reported; null: none is reported. `.._since`: when the
-   * relationship began.
-   */
+  /** LEI of the direct parent, which consolidates the company's accounts; null: none is reported. */
   direct_lei: string | null;
+  /** Name of the direct parent. */
   direct_name: string | null;
+  /** When the relationship with the direct parent began. */
   direct_since: string | null;
+  /** LEI of the ultimate parent, the highest one that consolidates the company's accounts; null: none is reported. */
   ultimate_lei: string | null;
+  /** Name of the ultimate parent. */
   ultimate_name: string | null;
+  /** When the relationship with the ultimate parent began. */
   ultimate_since: string | null;
-  /** Why a parent is not reported; null: no exception is reported. */
+  /** Why no direct parent is reported; null: no exception is reported. */
   direct_reasons: string[] | null;
+  /** Why no ultimate parent is reported; null: no exception is reported. */
   ultimate_reasons: string[] | null;
   /** Status of the LEI, such as ISSUED. */
   registration: string | null;
@@ -74,6 +83,7 @@ export interface Company {
   domains: string[];
 }
 
+/** A company that matches a question. */
 export interface Match {
   company: Company;
   /** The strongest first. */
@@ -82,6 +92,7 @@ export interface Match {
   score: number;
 }
 
+/** The result of a search. */
 export interface Matches {
   matches: Match[];
   /** Whether further companies match and are not returned. */
@@ -151,6 +162,7 @@ const rankOfStrongest = (reasons: ReadonlySet<Reason>): number => REASONS.findIn
 const wordsOf = (key: string): string[] =>
   [...new Set(key.split(" "))].sort((a, b) => b.length - a.length).slice(0, MAX_WORDS);
 
+/** A word of the register. */
 interface WordRow {
   id: number;
   /** Number of names that contain the word. */
@@ -291,10 +303,14 @@ async function addByIds(
   }
 }
 
+/** Facts about one company that was found, by which companies with equal reasons and scores are ordered. */
 interface RankingRow {
   number: number;
+  /** Is the company's status ACTIVE? */
   active: boolean;
+  /** Is the status of its LEI ISSUED (renewed in time)? */
   issued: boolean;
+  /** Does one of its names equal the question's name, both folded by the macro `folded`? */
   exact_name: boolean;
 }
 
@@ -312,7 +328,10 @@ async function readCompanies(register: Statements, numbers: readonly number[]): 
   }));
 }
 
-/** Numbers of the companies that were found, best first. */
+/**
+ * Returns the numbers of the companies that were found, best first.
+ * @param folded the question's name as the register's macro `folded` writes it; empty if the question has no name
+ */
 async function rankCompanies(register: Statements, found: FoundCompanies, folded: string): Promise<number[]> {
   if (found.byNumber.size === 0) return [];
   const query = withLiteralList(sql("register/search:standing"), [...found.byNumber.keys()]);

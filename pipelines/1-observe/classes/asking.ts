@@ -12,8 +12,12 @@ import { type ClassMaps, type ClassMatch, matchClass } from "./classing.ts";
 
 /** The question that a paid call asks, which is decided before the call. */
 export interface ClassQuestion {
+  /** Scores the answer, by the rules of the endpoint's class. */
   checker: Checker;
-  /** The question with its known answer; null if there is none, and the call sends the seller's example. */
+  /**
+   * The question with its known answer; null if there is none. Then the call sends the seller's example, or an input
+   * made from a schema.
+   */
   known: KnownAnswer | null;
   /**
    * The mapping (how questions of a class are put into requests to the endpoint) that the question was made with; null
@@ -43,8 +47,8 @@ const mappingStateText = (mapping: { id: string; dropped: boolean } | null): str
   mapping === null ? "" : `${mapping.id}${mapping.dropped ? " dropped" : ""}`;
 
 /**
- * The trials of a mapping so far. `id`: the mapping's id; `controls`: number of control inputs that were sent;
- * `passed`: did one of them pass?
+ * The trials of a mapping so far. `id`: the mapping's id; `dropped`: is it recorded that the mapping is no longer used?
+ * `controls`: number of control inputs that were sent; `passed`: did one of them pass?
  */
 interface Trial {
   id: string;
@@ -63,6 +67,7 @@ export interface ClassQuestionsParts {
 
 /** Determines the class of an endpoint, records it before the first question, and makes the questions. */
 export class ClassQuestions {
+  /** Trials that this process made, by capability id. */
   readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
   /**
    * State of the mapping that this process recorded last, by endpoint. The lake (the database from which {@link
@@ -142,7 +147,7 @@ export class ClassQuestions {
       const answer = mapping ? mapping.answer : variantAnswer;
       return { input, truth: question.truth, class: checker.name, variant, answer };
     } catch (error) {
-      // One of our sources is down, so the call sends the seller's own example.
+      // One of our sources is down, so the call asks no question.
       metrics.count("touchstone_observe_class_sources_down_total", { class: checker.name });
       logger.warn({ err: error, class: checker.name }, "a question could not be made: its source does not answer");
       return null;

@@ -31,8 +31,9 @@ export interface BoughtCall {
   hasPassedQuestion: boolean;
   /** What the endpoint's 402 for this call declares. */
   declared: Declared | null;
-  /** The request as it is sent. */
+  /** Url of the request as it is sent. */
   url: string;
+  /** Body of the request as it is sent; null if it has none. */
   body: Uint8Array | null;
 }
 

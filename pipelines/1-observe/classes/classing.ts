@@ -20,6 +20,7 @@ import type { Declared } from "../terms/declared.ts";
  * question is put into a request.
  */
 export interface ClassMatch {
+  /** Has the questions of the class, and scores their answers. */
   checker: Checker;
   /** Name of the question; null if none fits the endpoint. */
   variant: string | null;
@@ -34,6 +35,7 @@ export interface ClassMatch {
 
 /** The mappings from an operator's file. They take precedence over what a seller declares. */
 export interface ClassMaps {
+  /** Returns the most specific mapping that matches the endpoint; null if none matches. */
   find(one: Pick<ListedCap, "cap" | "url" | "method" | "tool">): Mapping | null;
   /** Returns the known rows under a name that a mapping refers to; empty if there are none. */
   rows(name: string): readonly KnownRow[];

@@ -62,11 +62,16 @@ const MappingEntry = z
     variant: z.string().optional(),
     /** Only for the class `known-rows`: a name under `rows`. */
     rows: z.string().max(60).optional(),
+    /** Input of the request. `{name}` in it stands for a value that the question asks about. */
     input: z.strictObject({
       query: TextMembers.optional(),
       body: z.unknown().optional(),
       path: TextMembers.optional(),
     }),
+    /**
+     * JSON pointer to the value of the answer that is scored; null: the whole answer as text; absent: the pointer that
+     * the class defines for the question.
+     */
     answer: z.string().max(500).refine(isPointer, 'is no JSON pointer such as "/data/hash"').nullable().optional(),
   })
   .superRefine((entry, context) => {
@@ -105,6 +110,7 @@ const RowSet = z.strictObject({
   rows: z
     .array(
       z.strictObject({
+        /** The values that are asked about, by the names that stand in braces in the input of a mapping. */
         asks: z.record(
           z.string().regex(/^[a-z_]{1,40}$/, "is no name of small letters and _"),
           z.union([z.string().max(1_000), z.number()]),

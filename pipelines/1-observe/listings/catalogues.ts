@@ -26,10 +26,11 @@ const MAX_RETRY_AFTER_MS = 86_400_000;
 /** Pause before a read that stopped early continues, ms, if the catalogue named no time. */
 const CONTINUE_PAUSE_MS = 300_000;
 /**
- * Longest time of one read, ms. After it other catalogues are read, and the next read continues where this one stopped.
+ * Longest time of one read, ms. Then other catalogues are read, and the next read of this catalogue continues where the
+ * last one stopped.
  */
 const MAX_READ_MS = 900_000;
-/** An unfinished read that began longer ago than this starts again, since its first rows are old, ms. */
+/** Age at which an unfinished read is given up and starts again, since its first rows are old, ms. */
 const MAX_AGE_MS = 86_400_000;
 /** Most unfinished reads that are remembered. */
 const MAX_UNFINISHED = 32;
@@ -53,9 +54,13 @@ export interface CatalogueRead {
 
 /** State of an unfinished read. Times are ms of the clock's `monotonic`. */
 class ReadState {
+  /** The newest row of each resource, by the row's key. */
   readonly rowsByKey = new Map<string, PageRow>();
+  /** Number of passes that were completed. */
   pass = 0;
+  /** Number of pages that were read in this pass. */
   page = 0;
+  /** Offset of the next page, in rows. */
   offset = 0;
   /** Bytes read in this pass. */
   bytes = 0;
@@ -63,6 +68,7 @@ class ReadState {
   totalBytes = 0;
   /** Number of rows that were known when this pass began. */
   rowsBeforePass = 0;
+  /** Number of reads that stopped early since a page was last read. */
   failures = 0;
   /** Nothing is fetched before this time, which the catalogue named in Retry-After; null if it named none. */
   retryNotBefore: number | null = null;
@@ -117,6 +123,7 @@ const isRetriable = (result: EgressResult): boolean =>
  * memory: after a restart a read starts again, and rows that are read again are not recorded again.
  */
 export class Catalogues {
+  /** Unfinished reads by the catalogue's url. */
   readonly #unfinished = new BoundedMap<string, ReadState>(MAX_UNFINISHED);
 
   constructor(
@@ -132,8 +139,8 @@ export class Catalogues {
 
   /**
    * Reads all rows, pass by pass, until a pass finds nothing new. Never throws for anything that the catalogue does: it
-   * returns the rows so far with the reason, and the next call continues from there. While a pause is running that the
-   * catalogue asked for, nothing is fetched.
+   * returns the rows so far with the reason, and the next call continues from there. During a pause that the catalogue
+   * asked for, it fetches nothing and returns no row.
    */
   async read(namedCatalogue: NamedCatalogue, clock: Clock, signal?: AbortSignal): Promise<CatalogueRead> {
     const catalogue = toCatalogue(namedCatalogue);

@@ -51,7 +51,7 @@ export const rejectRow = (reason: Reason, row: unknown, detail?: string): Reject
   row,
 });
 
-/** Counts the rows of each reason, in the order of the table. */
+/** Counts the rejected rows by reason, in the order of {@link REASONS}. Reasons without a row are left out. */
 export function countReasons(rows: readonly Rejected[]): Partial<Record<Reason, number>> {
   const counts: Partial<Record<Reason, number>> = {};
   for (const name of Object.keys(REASONS) as Reason[]) {
@@ -188,6 +188,7 @@ interface Resource {
   /** HTTP method that was written before the address; undefined if none was. */
   verb: unknown;
   declared: Declared;
+  /** The declared HTTP method, or the method that is assumed if none is declared. */
   method: Method;
   /** Identifies the resource within its source. */
   id: string;

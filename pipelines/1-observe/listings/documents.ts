@@ -6,11 +6,13 @@ import { looksLikeCsv, looksLikeLines, MAX_ROWS, parseCsv, parseLines, parseNdjs
 import { findBase, isAgentCard, MAX_ITEMS, readAgentCard, readItems } from "./wellknown.ts";
 
 const FORMS = ["openapi", "agent-card", "list", "ndjson", "csv", "lines", "none"] as const;
+/** The form in which the content of a document was recognised; `none` if in no form that is read. */
 export type Form = (typeof FORMS)[number];
 
 /** The content of a document of listings in any of the supported forms. */
 export interface ParsedListing {
   form: Form;
+  /** One object for each row that may name an endpoint. */
   items: JsonObject[];
   /** Rows that are neither objects nor addresses. */
   rejected: Rejected[];
@@ -90,7 +92,8 @@ function readDocumentItems(document: unknown, maxItems: number): ParsedListing {
 }
 
 /**
- * Is this value nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? It is checked without recursion.
+ * Is this value nested at most {@link MAX_NESTED} deep, with at most `maxValues` values? The check does not recurse,
+ * since a stranger could nest a value very deep.
  */
 function isWithinBounds(value: unknown, maxValues: number): boolean {
   let level: unknown[] = [value];

@@ -49,7 +49,7 @@ export interface IntakeReport {
   delisted: number;
   /** The rows that were not accepted, complete, with the reason. */
   rejected: Rejected[];
-  /** Claims that were read, in order. */
+  /** Claims of all rows that could be read, in the order of the rows, including claims that were already recorded. */
   claims: ListedClaim[];
   /** Number of rows of an operator's file with a signature that does not count; their claims are a third party's. */
   unverified?: number;
@@ -71,7 +71,7 @@ export const emptyReport = (says?: string): IntakeReport => ({
 /** Most rejected rows that a report on many sources keeps. All rejected rows are counted. */
 const MAX_REPORTED_ROWS = 10_000;
 
-/** Adds the report on a further source to `total`. */
+/** Adds the report on a further source to `total`, except its `unverified` and `says`. */
 export function addReport(total: IntakeReport, addition: IntakeReport): void {
   total.items += addition.items;
   total.appended += addition.appended;
@@ -134,7 +134,7 @@ export class Intake {
 
   /**
    * Remembers which endpoints are already listed. They count towards the limit per domain, and are not written a second
-   * time after a restart.
+   * time after a restart. Also remembers their methods that got a 402, unless GET is one of them.
    */
   rememberListed(listed: readonly ListedCap[]): void {
     this.#writer.rememberListed(listed);
@@ -224,6 +224,7 @@ export class Intake {
   /**
    * Reads the rows of a catalogue. They count as claims of a third party, or of the seller if the catalogue is the
    * seller's own document.
+   * @param byOperator true: the limit of endpoints per domain does not apply to the rows
    */
   async readCatalogue(
     namedCatalogue: NamedCatalogue,

@@ -34,7 +34,7 @@ interface Resolved {
   value: unknown;
   /** Number of values. A value with several references to it is counted each time. */
   nodes: number;
-  /** About as many characters as its JSON has. */
+  /** Approximate number of characters of the value as JSON. */
   chars: number;
   /** Number of levels below this value. */
   height: number;

@@ -13,7 +13,7 @@ const MAX_DEPTH = 4;
 const PRICE_NAME = /price|cost|amount|fee$/i;
 /** Members whose whole content is kept as part of the price. */
 const PRICE_MEMBERS = ["price", "pricing", "payment", "offers"];
-/** Names inside these members that are not about the price. */
+/** Names of members inside {@link PRICE_MEMBERS} that are not about the price. */
 const NOT_PRICE_MEMBERS = ["protocols", "protocol", "description"];
 
 function collectPrices(value: unknown, path: string, depth: number, prices: StatedPrice[]): void {
@@ -71,10 +71,12 @@ const MAX_OFFERS = 64;
  * `networks` holds a list with one value for each offer.
  */
 const OFFER_NAMES = ["network", "asset", "payTo", "scheme", "price", "amount_atomic", "maxTimeoutSeconds"] as const;
+/** Plural names of an offer's members. The plural of a member that is not named here is its name with an `s`. */
 const PLURAL_NAMES: Readonly<Record<string, readonly string[]>> = {
   payTo: ["payTos", "pay_tos"],
   amount_atomic: ["amounts", "amounts_atomic"],
 };
+/** Names of an offer's members that rows write in several ways. */
 const SINGULAR_NAMES: Readonly<Record<string, readonly string[]>> = { payTo: ["payTo", "pay_to"] };
 
 /**

@@ -11,7 +11,7 @@ import { type HostQueue, INTAKE, INTAKE_AT_ONCE } from "../queue.ts";
 import { originOf } from "../urls.ts";
 import { addReport, emptyReport, type Intake, type IntakeReport } from "./intake.ts";
 
-/** How long a seller is read on after its endpoints left, ms. */
+/** Time for which a seller's own listing is still read after its endpoints were delisted, ms. */
 const READ_AFTER_LEAVING_MS = 30 * 86_400_000;
 /** Most origins whose day of the last reading is remembered. */
 const MAX_ORIGINS = 100_000;
@@ -75,8 +75,9 @@ export class Sellers {
   }
 
   /**
-   * Reads every listed seller that was not read today, so that a 402 is compared with today's listing; and those whose
-   * endpoints left lately, since such a seller may name them again, and nothing else may lead to it.
+   * Reads the own listing of every listed seller that was not read today, so that a 402 is compared with today's
+   * listing. It also reads sellers whose endpoints were delisted lately: such a seller may list them again, and perhaps
+   * no other source names it.
    */
   async readAllDue(): Promise<IntakeReport> {
     const { memory, intake, clock } = this.parts;

@@ -5,6 +5,7 @@ import { type Rejected, rejectRow } from "./claims.ts";
 /** Most rows of one file that are read. An operator has to split a longer list. */
 export const MAX_ROWS = 250_000;
 
+/** The rows of a file that were read, and those that were not accepted. */
 export interface Rows {
   rows: unknown[];
   rejected: Rejected[];

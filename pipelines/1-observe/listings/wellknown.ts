@@ -26,18 +26,19 @@ function parseLine(line: string): JsonObject {
 }
 
 /**
- * The member under which an item that somebody signed has its row as it was written: what the rest of the document adds
- * to an item is not signed. A symbol, so that no row can name it.
+ * Name of the member that holds the original row of a signed item: the rest of the document may add to the item, and
+ * the signature does not cover what it adds. The name is a symbol, so that no row can contain such a member.
  */
 const WRITTEN = Symbol("row as it was written");
 
-/** Returns a signed item with its row as it is written now, unless it has that already; other items unchanged. */
+/** Stores in a signed item its present state as its original row, unless it has one; returns other items unchanged. */
 export const withWrittenRow = (item: JsonObject): JsonObject =>
   item.signed === undefined || WRITTEN in item ? item : { ...item, [WRITTEN]: item };
 
-/** Returns the row of an item as it was written. */
+/** Returns the original row of an item, which is the item itself if none was stored. */
 export const writtenRowOf = (item: JsonObject): JsonObject => (item as { [WRITTEN]?: JsonObject })[WRITTEN] ?? item;
 
+/** The items of one list in a seller's document. */
 interface ListItems {
   items: JsonObject[];
   rejected: Rejected[];

@@ -38,9 +38,9 @@ interface SourceRows {
 }
 
 /**
- * The rows of each source. They are read from the record at each use, since another process (a command of the
- * operator, another observer) may have changed them, and are kept for what this process wrote, which the record that
- * is read may not have loaded yet. Of two records of a row the later one counts.
+ * The rows of each source. They are read from the lake (the database of the log's rows) at each use, since another
+ * process (a command of the operator, another observer) may have changed them. They are also kept here, since the lake
+ * may not have loaded yet what this process wrote. Of two records of a row the later one counts.
  */
 class SourceStateCache {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
@@ -68,7 +68,7 @@ class SourceStateCache {
   }
 
   /**
-   * Stores the rows of a source. Beyond the limit all sources are removed, and read again when they are needed. If a
+   * Stores the rows of a source. Beyond {@link MAX_ROWS} all sources are removed, and read again when needed. If a
    * row is then recorded a second time, its record has the same id, and readers drop it.
    */
   #storeSource(sourceRows: SourceRows, rowsBefore: number): void {
@@ -124,16 +124,23 @@ export interface ClaimRow {
   row: unknown;
 }
 
+/** What {@link ListingWriter.write} did with the rows of a source. */
 export interface WriteResult {
+  /** Number of new listings that were recorded. */
   appended: number;
   rejected: Rejected[];
+  /** Number of rows that were delisted because the source names them no longer. */
   delisted: number;
 }
 
+/** A listing record that is to be appended, with its claim. */
 interface NewListing {
   draft: Draft;
   claim: ListedClaim;
-  /** Delisting of the row under the endpoint that it named before; null if it named none, or this one. */
+  /**
+   * Record that delists the row under the endpoint that the row named before; null if it named no endpoint before, or
+   * the endpoint of `claim`.
+   */
   moved: Draft | null;
 }
 
@@ -147,13 +154,14 @@ export class ListingWriter {
   readonly #states: SourceStateCache;
   /** Capability ids of the listed endpoints, by domain, and by `all of <platform>` for a hosting platform. */
   readonly #domains = new Map<string, Set<string>>();
+  /** The newest listing by an endpoint's own seller that this process recorded, by capability id. */
   readonly #sellerListings = new BoundedMap<string, { eventId: string; claims: Claims }>(MAX_OWN_CLAIMS);
   /** Event ids of listings that are already in the record. */
   #recordedIds: ReadonlySet<string> = new Set();
 
   constructor(private readonly parts: WriterParts) {
     // The rows of source "402" are not read, since there is one for each endpoint. They are known by their event ids
-    // (see `rememberListed` of the intake).
+    // (#recordedIds, set by rememberListed).
     this.#states = new SourceStateCache(async (source, day) =>
       source === "402" || !parts.memory ? [] : parts.memory.listingsOf(source, day),
     );
@@ -189,8 +197,9 @@ export class ListingWriter {
   }
 
   /**
-   * Is there room in the endpoint's domain and platform? There always is for an endpoint that is already listed, and for
-   * another method of a url where the listed method was only assumed: it is no new endpoint.
+   * Is there room for the claim's endpoint in its domain and platform? If so, the endpoint is counted there. There is
+   * always room for an endpoint that is already listed, and for another method of a url whose listed method was only
+   * assumed, since that is no new endpoint.
    */
   #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
     const { normalised_url: url, source_id } = claim.body;
@@ -212,8 +221,8 @@ export class ListingWriter {
   }
 
   /**
-   * Counts an endpoint of a row no more. If another source lists it too, it counts again when that source or
-   * `rememberListed` names it.
+   * Stops counting the endpoint of a row in its domain and platform. If another source lists the endpoint too, it
+   * counts again when that source is read or `rememberListed` names it.
    */
   #forgetListed({ cap, url }: RowState): void {
     if (url !== null) for (const { endpointIds } of this.#domainsOf(url)) endpointIds.delete(cap);
@@ -228,7 +237,7 @@ export class ListingWriter {
     const state = await this.#states.load(name, dayOf(clock.now()));
     const newListings = new Map<string, NewListing>();
     const rejectedRows: Rejected[] = [];
-    // The endpoints that left make room in their domain for the new ones.
+    // Rows that the source names no longer are delisted first, so that their endpoints leave room in their domains.
     const namedIds = new Set(rows.map(({ claim }) => claim.body.source_id));
     const delisted = isWhole ? await this.#delist(name, state, namedIds, clock) : 0;
     for (const [n, { claim, row }] of rows.entries()) {
@@ -247,7 +256,8 @@ export class ListingWriter {
       }
       const now = clock.now();
       const moved = createMoveDraft(claim, state, now);
-      // The listing is the newer record of the row, since the partitions of two endpoints have no common order.
+      // The listing gets a later time than the delisting, so that it is the newer record of the row: the two endpoints
+      // may be in different partitions of the log, which have no common order.
       const at = moved ? new Date(now.getTime() + 1) : now;
       const draft = createListingDraft(claim, contentHash, state, this.#recordedIds, at);
       // Of several items with one source id, the last one counts.
@@ -263,7 +273,8 @@ export class ListingWriter {
   async #append(listings: readonly NewListing[], state: SourceRows): Promise<void> {
     for (let i = 0; i < listings.length; i += RECORDS_PER_APPEND) {
       const batch = listings.slice(i, i + RECORDS_PER_APPEND);
-      // Durable before the listings: a row that is only delisted is listed again at the next read.
+      // The delistings are durable before the listings. If the process dies in between, the rows are listed again at
+      // the next read.
       const moves = batch.flatMap(({ moved }) => moved ?? []);
       if (moves.length > 0) await this.parts.recorder.append(moves);
       for (const { moved, claim } of batch) {

@@ -22,8 +22,8 @@ export interface ToolAnswer {
 }
 
 /**
- * Writes the mpp challenges of a tool as a `WWW-Authenticate` header, so that one function reads them and those of
- * HTTP.
+ * Writes the mpp challenges of a tool as a `WWW-Authenticate` header, so that one function reads the challenges of
+ * tools and of HTTP endpoints.
  */
 function challengeHeader(challenges: readonly unknown[]): string | undefined {
   const lines = challenges.slice(0, 16).flatMap((challenge) => {
@@ -171,11 +171,11 @@ export interface ListPage {
 }
 
 export interface ListedTool {
-  /** Schema of the tool's input; undefined if the record cannot keep it. */
+  /** Schema of the tool's input; undefined if there is none, or the record cannot keep it. */
   inputSchema: unknown;
-  /** Schema of the tool's output; undefined if the record cannot keep it. */
+  /** Schema of the tool's output; undefined if there is none, or the record cannot keep it. */
   outputSchema: unknown;
-  /** Arguments made from the input schema; null if there is no schema. */
+  /** Arguments made from the input schema; null if no object can be made from it. */
   sampleArguments: Record<string, unknown> | null;
 }
 

@@ -43,7 +43,7 @@ export interface SessionOptions {
 
 /** The result of searching `tools/list` for one tool. */
 export interface ToolListing {
-  /** Does the list name the tool? null if only a part of the list was read, and that part does not name the tool. */
+  /** Does the list name the tool? null if the list was not read, or only a part of it that does not name the tool. */
   isPresent: boolean | null;
   tool: ListedTool | null;
 }
@@ -66,7 +66,9 @@ class Session {
   readonly #startedAt = systemClock.monotonic();
   /** Id of the next request. Ids begin at 0, as in the protocol's own client. */
   #nextId = 0;
+  /** Session id that the server gave; null if it gave none. */
   #sessionId: string | null = null;
+  /** Protocol revision of the session; null until it is known. */
   #revision: string | null = null;
   /** Time that this process took to read the server's responses, ms. It does not count as the server's time. */
   #readingMs = 0;
@@ -193,14 +195,16 @@ export const PAYMENT_KEY = "x402/payment";
 export interface ToolExchange extends ToolAnswer {
   /** Members that the record of a tool's call has besides those of an HTTP call. */
   recordMembers: { initialize_ms: number | null; tool: string; tool_present: boolean | null };
-  /** Schemas of the tool's input and output from `tools/list`; absent when the list was not read. */
+  /** Schemas of the tool's input and output from `tools/list`; absent unless the list was read and names the tool. */
   listedTool?: Partial<Pick<ListedTool, "inputSchema" | "outputSchema">>;
 }
 
+/** A call of a tool that {@link callTool} makes. */
 interface ToolRequest {
   url: string;
   tool: ToolCall;
   profile: Profile;
+  /** Time for the whole exchange, ms. */
   totalMs: number;
   /** The signed payment, base64 of its JSON. If it is set, the tool is called without reading `tools/list` first. */
   payment?: string | undefined;

@@ -91,8 +91,8 @@ export class PayeeBuyersReader {
   }
 
   /**
-   * Reads the payers of one payee; null if the chain does not answer, if its first block is later than the first of
-   * the counted days, or after a stop.
+   * Reads the payers of one payee; null if the chain does not answer, if it has no block in the counted days, or after
+   * a stop.
    */
   async #readChain({ network, asset, payTo: payee }: Payee): Promise<ChainReading | null> {
     const { rail, signal, logger } = this.tools;
@@ -119,6 +119,7 @@ export class PayeeBuyersReader {
   }
 }
 
+/** What was read from the chain about one payee. `window`: the counted time, unix seconds. */
 interface ChainReading {
   window: { since: number; until: number };
   paid: Payers;
@@ -161,7 +162,7 @@ function countBuyers(
  * 1 divided by the sum of the squared shares. That sum is the Herfindahl-Hirschman index (Hirschman 1945, Herfindahl
  * 1950); its inverse as an effective number is from Adelman (1969), and from Laakso and Taagepera (1979) for parties.
  * Both results are rounded down, to four and two decimals.
- * @param amounts above zero
+ * @param amounts what each payer paid in all; each is above zero
  */
 export function measureConcentration(amounts: readonly bigint[]): Concentration {
   if (amounts.length === 0) return { largest_share: null, effective_payers: null };

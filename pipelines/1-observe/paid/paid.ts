@@ -174,7 +174,8 @@ export async function makePaidCall(
   const terms = prepared.probe.read;
   const { state } = prepared.probe.body;
   if (isMethodAssumed(endpoint) && (state === "status" || state === "free")) {
-    // The planned free probe of the endpoint searches for the right method.
+    // GET was only our assumption, so its failure counts as our own. The endpoint's planned free probe searches for the
+    // right method.
     prepared.probe = excuseProbe(prepared.probe, "no listing names a method, and GET met no 402");
   }
   if (!terms?.payable || prepared.probe.body.state !== "asked")
@@ -230,6 +231,7 @@ export async function makePaidCall(
 }
 
 /**
+ * Is our intent the first one of this call in the log? Only the observer whose intent is first sends its payment.
  * @throws NotConfirmed when the log cannot be read. Then no payment is sent, and the intent is recorded as our own
  * fault later
  */

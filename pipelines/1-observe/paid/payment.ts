@@ -13,6 +13,7 @@ import type { Prepared } from "./sign.ts";
 
 /** A signed payment with its call, and what is needed to send its proof again and to evaluate the answer. */
 export interface Payment {
+  /** Event id of the intent. */
   eventId: string;
   cap: string;
   call: Call;
@@ -60,7 +61,7 @@ export async function evaluateAnswer(
   return loop.stoodStill ? { ...evaluation, latency_ms: null } : evaluation;
 }
 
-/** Lowest score `delivery` with which an answer counts as delivered (sql/tables/rules, is_passed). */
+/** Lowest score `delivery` with which a repeated request counts as answered (as in is_passed, sql/tables/rules). */
 const MIN_DELIVERY = 0.5;
 
 /**
@@ -129,6 +130,7 @@ export async function resendProof(tools: Tools, payment: Payment, clock: Clock):
  * the payment settled.
  */
 export interface ChainView {
+  /** The Transfer (the payment on the chain); null if none was found. */
   settlement: Settlement | null;
   chainError: string | null;
   /** The newest and the final block of the chain when it was searched; absent if it could not be read. */
@@ -137,6 +139,7 @@ export interface ChainView {
   whyUnsettleable?: string;
 }
 
+/** The members of an intent by which its payment is found on the chain. */
 type Authorization = Pick<BodyOf<"paid.intent">, "wallet" | "nonce" | "since_block" | "quote">;
 
 /** Converts a settlement record to the Transfer (the payment on the chain) that it describes. */
@@ -183,10 +186,10 @@ export async function pollSettlement(
 }
 
 /**
- * Checks whether a payment that got no answer could not settle through a fault of ours. There are two: the chain's time
- * is before the time from which our signature is valid, or the wallet holds too little, since it pays several calls at
- * once. The second is not considered for a blind wallet (one that the seller does not know as ours): it pays only one
- * payee, which could empty it itself by settling an earlier payment late.
+ * Checks whether a payment that got no answer could not settle through a fault of ours. There are two such faults: the
+ * chain's time is before the time from which our signature is valid; or the wallet holds too little, since it pays
+ * several calls at once. The second is not considered for a blind wallet (one that the seller does not know as ours):
+ * it pays only one payee, and that payee could have emptied it by settling an earlier payment late.
  */
 export async function checkOwnFault(
   rail: Rail,

@@ -16,13 +16,16 @@ interface OpenPayment {
   intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">;
   /** The Transfer (the payment on the chain), once it was seen and recorded; it may not be final yet. */
   settlement: Settlement | null;
-  /** Set if this process can send the proof again, which needs the request and the known answer. */
+  /**
+   * The payment as this process signed it, with the request and the known answer that are needed to send its proof
+   * again; null if this process cannot or need not send it again.
+   */
   payment: Payment | null;
 }
 
 /**
- * Used when observers share the work: time after a call's deadline in which another observer may still be making the
- * call, ms.
+ * Time after a call's deadline in which another observer may still be making the call, ms. It matters only when several
+ * observers share the work.
  */
 const OTHER_OBSERVERS_GRACE_MS = 300_000;
 /**
@@ -30,6 +33,7 @@ const OTHER_OBSERVERS_GRACE_MS = 300_000;
  * the Transfers of an older block late.
  */
 const EXPIRY_MARGIN_S = 60;
+/** Most open payments that are kept in memory. */
 const MAX_WAITING = 10_000;
 /** Most payments that are searched on the chain in one run; the others wait for the next run. */
 const MAX_PER_RUN = 500;
@@ -47,11 +51,13 @@ export interface ReconcileReport {
 
 /**
  * Follows payments after their calls have ended: records late settlements, finality, and refunds. A seller may settle
- * at any time before `validBefore`, so without this it could take the money unnoticed after the call. Payments of this
- * process are kept in memory; those of earlier processes are read from the record.
+ * at any time before `validBefore`, so without a reconciler it could take the money unnoticed after the call. Payments
+ * of this process are kept in memory; those of earlier processes are read from the record.
  */
 export class Reconciler {
+  /** Open payments by event id of the intent, in the order in which they are searched. */
   readonly #open = new BoundedMap<string, OpenPayment>(MAX_WAITING);
+  /** Event ids of the intents whose payments are final, or can no longer settle. */
   readonly #closed = new BoundedMap<string, true>(MAX_WAITING * 10);
   #running: Promise<ReconcileReport> | null = null;
   /** The payments whose proofs are being sent again, each until its last answer is recorded. */
@@ -80,10 +86,10 @@ export class Reconciler {
   }
 
   /**
-   * Records a result with fault `ours` for every intent (the record that is written before a payment) without a
-   * result, since no process observed the end of its call. It runs at the start. The chain is read first, so that a
-   * settlement is recorded in the same append; if the chain is down, a later run records it. Repeating it is safe,
-   * since the record ids are equal.
+   * Records a result with fault `ours` for every intent (the record that is written before a payment) without a result,
+   * since no process observed the end of its call. It is called at the start and, if observers share the work, in every
+   * run. The chain is read first, so that a settlement is recorded in the same append; if the chain is down, a later
+   * run records it. Repeating it is safe, since the record ids are equal.
    */
   async recover(clock: Clock): Promise<{ lost: number }> {
     let lost = 0;
@@ -184,8 +190,9 @@ export class Reconciler {
   }
 
   /**
-   * Records a Transfer that is new or has become final. A block on record may have been replaced before it was final,
-   * and the Transfer be in another block or transaction; then the final one is recorded whole, and readers prefer it.
+   * Records a Transfer that is new or has become final. The block of a recorded Transfer may have been replaced before
+   * it was final, so that the final Transfer is in another block or transaction. Then the final Transfer gets a
+   * settlement record of its own, which readers prefer to the earlier one.
    * @returns 1 when the Transfer was seen for the first time, else 0
    */
   async #recordTransfer(openPayment: OpenPayment, transfer: Settlement, clock: Clock): Promise<0 | 1> {

@@ -12,6 +12,7 @@ import { settlementOf } from "./payment.ts";
 /** A payment that settled and for which no answer was received. */
 interface Undelivered {
   intentRecord: Pick<OpenIntent, "eventId" | "cap" | "intent">;
+  /** The Transfer (the payment on the chain). */
   settlement: Settlement;
   /** First block that was not yet searched for a refund. */
   nextBlock: number;
@@ -34,6 +35,7 @@ interface RefundClaim {
 export class ChainHeads {
   /** Why the first chain that failed could not be read; null while all chains answer. */
   firstError: string | null = null;
+  /** Newest block by network; null if the chain did not answer. */
   readonly #heads = new Map<string, { number: number; time: number } | null>();
 
   constructor(private readonly rail: Pick<Rail, "head">) {}
@@ -43,6 +45,7 @@ export class ChainHeads {
     return [...this.#heads.values()].every((head) => head === null);
   }
 
+  /** Returns the newest block of a chain, with its time in unix seconds; null if the chain does not answer. */
   async getHead(network: string): Promise<{ number: number; time: number } | null> {
     if (!this.#heads.has(network)) {
       try {
@@ -67,8 +70,8 @@ const PAIRS_PER_SEARCH = 200;
 /** Most pairs that are searched at once. */
 const MAX_PAIRS_AT_ONCE = 8;
 /**
- * After every this many searches without a refund, the pause before a payment's next search grows by one run of the
- * reconciler (about a minute): it is a minute at first, and twenty minutes after a day.
+ * Number of searches without a refund after which the pause before a payment's next search grows by one run of the
+ * reconciler (about a minute). The pause is a minute at first, and twenty minutes after a day.
  */
 const SEARCHES_PER_PAUSE_STEP = 8;
 /**
@@ -84,9 +87,11 @@ const MAX_REFUND_AGE_S = params.window.days_max * 86_400;
  * them. A Transfer counts as the refund of only one payment.
  */
 export class Refunds {
+  /** Payments that are not refunded yet, by event id of the intent, in the order in which they are searched. */
   readonly #undelivered = new BoundedMap<string, Undelivered>(MAX_UNDELIVERED);
   /** The Transfer that this process recorded as a refund, by event id of the refunded payment. */
   readonly #refunded = new BoundedMap<string, RefundClaim>(MAX_UNDELIVERED);
+  /** Number of searches that this process has begun. */
   #searchNumber = 0;
 
   constructor(

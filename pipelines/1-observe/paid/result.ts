@@ -8,6 +8,7 @@ import { matchesQuote } from "../rows.ts";
 import type { Tools } from "../tools.ts";
 import { type ChainView, isUnobserved, type Payment } from "./payment.ts";
 
+/** The value of `ended` in a result, by the outcome of the exchange. */
 const END_OF_OUTCOME = {
   answered: "closed",
   too_large: "closed",
@@ -20,12 +21,14 @@ const END_OF_OUTCOME = {
 /**
  * Decides whose fault the end of an observed paid call is (verification-method.md section 1). Every signed payment is
  * a sample of correctness, unless it has one of the first two faults:
- * - `ours`: the call sent a control input of a mapping of ours (asking.ts), which is never a sample, whatever its
- *   result (that is recorded before the payment is sent); or a control call (a request to an address that we know to be
- *   up) failed too; or no answer was received and the chain could not be read (the seller's facilitator needs that
- *   chain); or our payment could not have been settled (payment.ts, checkOwnFault); or no money moved and our own event
- *   loop was stalled at the deadline, so the answer may have arrived unread. (If money moved, the proof is sent again,
- *   which distinguishes an honest seller from a thief.)
+ * - `ours`, in any of five cases:
+ *   - The call sent a control input, which is a trial of one of our mappings (asking.ts) and never a sample, whatever
+ *     its result. The intent, which is recorded before the payment is sent, marks such a call.
+ *   - A control call (a request to an address that we know to be up) failed too.
+ *   - No answer was received and the chain could not be read. The seller's facilitator needs that chain.
+ *   - Our payment could not have been settled (payment.ts, checkOwnFault).
+ *   - No money moved and our own event loop was stalled at the deadline, so the answer may have arrived unread. (If
+ *     money moved, the proof is sent again, which distinguishes an honest seller from a thief.)
  * - `bad_input`: the input was synthetic, no money moved, and this input never passed before.
  * - `blocked`: a wall (a bot check, 403 or 429). The sample counts, since a seller that blocks a paying customer does
  *   not deliver.

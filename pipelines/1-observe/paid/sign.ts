@@ -20,7 +20,10 @@ import type { Probe } from "../probe/probe.ts";
 import { type ChosenInput, type Request, readSellerOutput } from "../probe/request.ts";
 import type { Tools } from "../tools.ts";
 
-/** Longest signed header that servers accept, characters. A 402 with very large extensions could need a longer one. */
+/**
+ * Longest signed header that servers accept, characters. A 402 with very large extensions could need a longer one; then
+ * nothing is paid.
+ */
 const MAX_HEADER_CHARS = 32_768;
 
 /**
@@ -63,6 +66,7 @@ function whyExpiresTooEarly(signed: SignedPayment, entry: PayableEntry, head: { 
     : null;
 }
 
+/** Chooses the wallet and signs the payment. Throws if the wallet holds too little or the payment expires too early. */
 async function signOnce(tools: Tools, endpoint: ListedCap, call: Call, prepared: Prepared, entry: PayableEntry) {
   const day = dayOf(call.plannedAt);
   const { network, asset } = entry;

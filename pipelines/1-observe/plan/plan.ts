@@ -24,7 +24,9 @@ export interface PlanInput {
   day: string;
   /** 32 random bytes, secret until the day is over. */
   salt: Uint8Array;
+  /** The endpoints that are listed when the plan is made. */
   listed: readonly ListedCap[];
+  /** Limits on spending. (Elsewhere in this file `cap` is a capability: one endpoint.) */
   caps: Caps;
   /**
    * When the plan is made. A call counts only if it was scheduled before its block began, so the current block gets no
@@ -38,9 +40,12 @@ export interface PlanInput {
   ownOrigins?: readonly string[];
   /** Number of clients that asked for each capability in the seven days before (sql/queries/asks, demand). */
   demand?: ReadonlyMap<string, number>;
-  /** The operator's priorities by capability id or host: whole numbers; 0 if none is set. */
+  /**
+   * The operator's priorities by capability id or host, whole numbers; 0 if none is set. Money is reserved first for
+   * endpoints with a higher priority.
+   */
   priority?: Readonly<Record<string, number>>;
-  /** Hosts and capability ids that the operator does not pay, as in `priority`. They are probed like all others. */
+  /** Hosts and capability ids of the endpoints that the operator does not pay. They are probed like all others. */
   exclude?: readonly string[];
 }
 
@@ -73,6 +78,7 @@ export const computeCoveredRoot = (caps: readonly string[]): string =>
 interface ExpectedPayment {
   /** Price of one call, micro-units; null when there is nothing to pay, or nothing that our wallets can pay. */
   price: bigint | null;
+  /** Address that is expected to be paid; null if it is not known. */
   payTo: string | null;
 }
 
@@ -91,7 +97,12 @@ function expectPayment(endpoint: ListedCap, caps: Caps): ExpectedPayment {
   return { price: isPriceUnknown ? caps.perCall : null, payTo: null };
 }
 
-/** Draws an endpoint's calls of the day, in time order. Within a minute the probe is before the paid call. */
+/**
+ * Draws an endpoint's calls of the day, in time order: a probe in every block, and paid calls if the endpoint is
+ * covered. Within a minute the probe is before the paid call.
+ * @param bytes the endpoint's pseudo-random bytes of the day ({@link deriveDayBytes})
+ * @param basePerDay number of paid calls on the day, re-tests not included: 4 or 1
+ */
 export function drawCalls(
   bytes: Uint8Array,
   firstBlock: number,
@@ -118,6 +129,7 @@ interface Candidate {
   payee: Payee;
   /** The endpoint's pseudo-random bytes of the day ({@link deriveDayBytes}). */
   bytes: Buffer;
+  /** Expected price of one call, as in {@link ExpectedPayment}. */
   price: bigint | null;
   priority: number;
   /** UTC day of the newest attempt at a paid call; empty before the first. */
@@ -224,7 +236,7 @@ function* reserveMoney(
   return whyByCap;
 }
 
-/** Number of endpoints after which the drawing yields to other work: a few milliseconds. */
+/** Number of endpoints after which the drawing yields to other work. That many endpoints take a few milliseconds. */
 const ENDPOINTS_PER_YIELD = 64;
 /**
  * Number of endpoints that are sorted in one step. A comparison costs little compared with drawing an endpoint's day.

@@ -30,6 +30,7 @@ import { CallTally } from "./tally.ts";
 
 /** Counts of the calls of one span (a part of a day's plan). */
 export interface SpanReport {
+  /** Probes that were made. */
   probes: number;
   /** Calls that were paid. */
   paid: number;
@@ -42,7 +43,10 @@ export interface SpanReport {
   missed: number;
   /** Calls that failed by a fault of our own code; each is in the error log. */
   broken: number;
-  /** True when `stop` ended the span early. */
+  /**
+   * True when the span ended early because the observer was stopped, or because its hosts were assigned to another
+   * observer. The total of {@link Spans.runShare} counts only the first.
+   */
   stopped: boolean;
 }
 
@@ -66,7 +70,9 @@ class ActiveSpan {
   private constructor(
     readonly from: Date,
     readonly to: Date,
+    /** First block (six hours UTC) of the plan's day. */
     readonly firstBlock: number,
+    /** The listed endpoints by capability id, read when the span was opened. */
     readonly listed: ReadonlyMap<string, ListedCap>,
     /** Event ids of calls that were made, from the record and by this process. */
     readonly doneIds: Set<string>,
@@ -127,7 +133,7 @@ export class Spans {
   }
 
   /**
-   * Implements `Observer.observeSpan`.
+   * Makes the planned calls of the span from `from` until before `to`. Implements `Observer.observeSpan`.
    * @param leaseSignal when it aborts, the span ends between two calls, because its hosts were assigned to another
    * observer
    */
@@ -198,7 +204,7 @@ export class Spans {
     return totals;
   }
 
-  /** Implements `Observer.isPlanned`. */
+  /** Is the endpoint in the plan of this UTC day? null while this process has not begun that plan. */
   isPlanned(day: string, cap: string): boolean | null {
     return this.#planned?.day === day ? this.#planned.caps.has(cap) : null;
   }

@@ -14,7 +14,7 @@ export interface Caps {
   perDomainDay: bigint;
   perPayeeDay: bigint;
   perDay: bigint;
-  /** For all days together. */
+  /** The most that may be spent on all days together. */
   total: bigint;
   /** Share of a day's caps that is kept for endpoints that were never paid, in millionths. */
   newShare: bigint;
@@ -80,12 +80,13 @@ interface CapScope {
   reason: Exclude<UncoveredReason, NonCapReason | "per_call">;
   /** Key of the sum that is compared with the cap. */
   key: string;
+  /** The cap: the greatest sum that is allowed, micro-units. */
   limit: bigint;
 }
 
 /**
- * Returns the hosting platform that gives its users free names, if the host has such a name (`vercel.app`); null for
- * other hosts.
+ * Returns the domain of the hosting platform that gave the host its free name (`vercel.app` for `shop.vercel.app`);
+ * null for a host without such a name.
  */
 function sharedPlatformOf({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
   const platform = platformOf(`http://${host}`);
@@ -131,8 +132,9 @@ const maxBigint = (a: bigint, b: bigint): bigint => (a > b ? a : b);
  * not covered, so no cap refuses a planned call later.
  */
 export class Reservation {
+  /** Reserved money by the key of the {@link CapScope}, micro-units. */
   readonly #sums = new Map<string, bigint>();
-  /** The part of the sums that is reserved for endpoints that were never paid. */
+  /** The part of `#sums` that is reserved for endpoints that were never paid. */
   readonly #newSums = new Map<string, bigint>();
 
   constructor(
@@ -175,6 +177,7 @@ export class Reservation {
 /** The money that a plan reserves for one endpoint. */
 export interface Reserved extends Payee {
   cap: string;
+  /** Money that is reserved for the endpoint's calls of the day, micro-units. */
   micro: bigint;
   /** Block (six hours UTC) of the endpoint's first planned paid call of the day. */
   block?: number | undefined;
@@ -184,13 +187,15 @@ export interface Reserved extends Payee {
 export interface Payment extends Payee {
   payee: string;
   cap: string;
+  /** Amount of the payment, micro-units. */
   micro: bigint;
+  /** Block (six hours UTC) in which the call is planned. */
   block: number;
 }
 
 /**
- * The money that the plan reserves for an endpoint, and the money spent on it. The greater of the two is committed: no
- * other endpoint may use it.
+ * The money that the plan reserves for an endpoint, and the money spent on it, micro-units. The greater of the two is
+ * committed: no other endpoint may use it.
  */
 interface EndpointShare {
   reserved: bigint;
@@ -199,8 +204,8 @@ interface EndpointShare {
 
 interface DaySums {
   /**
-   * The share of each endpoint by `<capability id>`, and its share in the cap of the payee that the plan expects by
-   * `<capability id> <payee>`.
+   * The share of each endpoint, under two kinds of keys: `<capability id> <payee>` for the cap of a payee, and
+   * `<capability id>` for all other caps.
    */
   shares: Map<string, EndpointShare>;
   /** Money that was spent in each scope, and money that is committed, by the key of the {@link CapScope}. */
@@ -223,8 +228,8 @@ const getShare = (daySums: DaySums, name: string): EndpointShare => daySums.shar
 const getSum = (daySums: DaySums, key: string) => daySums.sums.get(key) ?? NO_SUM;
 
 /**
- * Returns by how much the committed sum grows when `addition` is reserved or spent in a share; negative when money is given
- * back.
+ * Returns by how much the committed sum grows when `addition` is reserved or spent in a share. The result is negative
+ * when money is given back.
  */
 const commitmentIncrease = (share: EndpointShare, addition: EndpointShare): bigint =>
   maxBigint(share.reserved + addition.reserved, share.spent + addition.spent) - maxBigint(share.reserved, share.spent);
@@ -255,7 +260,9 @@ function addToSums(
  * call.
  */
 export class Ledger {
+  /** Sums of the newest days, by UTC date. */
   readonly #days = new BoundedMap<string, DaySums>(8);
+  /** Sum of all payments ever counted, micro-units. */
   #total: bigint;
 
   /**
@@ -335,7 +342,7 @@ export class Ledger {
     return { ok: true };
   }
 
-  /** Subtracts a payment that was not signed after all. */
+  /** Subtracts a payment that {@link spend} counted and that was then not signed, or not sent. */
   refund(day: string, payment: Payment): void {
     const daySums = this.#days.get(day);
     if (!daySums) return;
@@ -343,7 +350,7 @@ export class Ledger {
     this.#total -= payment.micro;
   }
 
-  /** Sum of all payments that were counted, micro-units. */
+  /** Sum of all payments ever counted, including those of earlier processes, micro-units. */
   get total(): bigint {
     return this.#total;
   }

@@ -17,7 +17,10 @@ export interface RetestState {
   failing: boolean;
   /** Number of calls that have passed since the last failure, while `failing`; else 0. */
   passes: number;
-  /** Is there a failure that a buyer published, without a verdict yet? Until the verdict no number of passes ends it. */
+  /**
+   * Is there a failure that a buyer published, without a verdict yet? Until the verdict the re-tests continue, however
+   * many calls pass.
+   */
   unconfirmed?: boolean | undefined;
   /** Block of the endpoint's newest paid row, or null. A re-test is made only in a later block. */
   lastPaidBlock: number | null;
@@ -42,8 +45,8 @@ export function nextRetestState(state: RetestState, block: number, hasPassed: bo
 }
 
 /**
- * Returns the state with which a span begins, for an endpoint that this process has paid before. The record alone knows
- * of failures that buyers published; of our own calls it may not have loaded the newest yet.
+ * Returns the state with which a span begins, for an endpoint that this process has paid before. Only the recorded
+ * state includes failures that buyers published, but it may lack our own newest calls, which the remembered state has.
  */
 export function resumedState(remembered: RetestState, recorded: ListedCap["retest"]): RetestState {
   const isUnconfirmed = recorded.unconfirmed || remembered.unconfirmed;

@@ -53,6 +53,7 @@ const NOT_STALLED: LoopStall = { stoodStill: false, atEnd: false };
  */
 const UNPAID_TOOL_TIMEOUT_MS = 20_000;
 
+/** Makes one exchange: an HTTP request, or for a tool a whole session with its MCP server. */
 export async function exchange(
   deps: ExchangeDeps,
   request: Request,
@@ -109,8 +110,8 @@ export const didOurStallEndIt = ({ result, loop }: Pick<ExchangeResult, "result"
   loop.atEnd && OUTCOMES_A_STALL_MAY_CAUSE.has(result.outcome);
 
 /**
- * Result of the control calls. `ok`: at least half of the addresses answered; `url`: the first address with that
- * result; `at`: time, RFC 3339.
+ * Result of the control calls. `ok`: at least half of the addresses answered. `url`: the first address that answered if
+ * `ok`, else the first that did not. `at`: when the result was returned, RFC 3339.
  */
 export type ControlResult = {
   url: string;
@@ -122,7 +123,9 @@ export type ControlResult = {
 const FAILURE_LIFETIME_MS = 5_000;
 
 interface ControlCall {
+  /** When the control call was created, ms of the clock's `monotonic`. */
   startedAtMs: number;
+  /** Were the requests of this control call sent? Until then further failures share it. */
   isStarted: boolean;
   result: Promise<Pick<ControlResult, "url" | "ok">>;
 }
@@ -142,6 +145,7 @@ export class ControlCalls {
     private readonly urls: readonly string[],
   ) {}
 
+  /** Returns the result for a failure that happened just now; null if there are no addresses. */
   async call(clock: Clock): Promise<ControlResult | null> {
     if (this.urls.length === 0) return null;
     const previousCall = this.#newest;

@@ -61,9 +61,12 @@ async function sendRequest(tools: ProbeDeps, request: Request): Promise<Exchange
 /** Returns real unix seconds, since signed offers expire in real time, even if the observer's clock is simulated. */
 const realUnixSeconds = (): number => Math.floor(systemClock.now().getTime() / 1000);
 
+/** How a handshake ended. `says`: explanation of `state`; absent if `state` alone suffices. */
 interface Outcome {
   state: Handshake["state"];
+  /** Did a readable 402, or an answer with a 2xx status, arrive in time? */
   live: boolean;
+  /** Was the answer a wall (a bot check, 403 or 429)? */
   wall: boolean;
   read: ReadTerms | null;
   /** Is the endpoint not live only because its answer arrived too late? */
@@ -110,8 +113,8 @@ async function readTerms(
 }
 
 /**
- * Is the host of this url a name? A name that resolves to an address that is not public does not answer the public, and
- * its owner may change that at any moment.
+ * Is the host of this url a name, and not an IP address? A name that resolves to an address that is not public counts
+ * as silent, since its owner could let it resolve to a public address at any moment.
  */
 const isNamed = (url: string): boolean => isIP(new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")) === 0;
 

@@ -34,6 +34,7 @@ export interface ToolCall {
 export interface ChosenInput {
   kind: "example" | "known_answer" | "synthetic";
   example: Example;
+  /** The question and its right answer, for the kind `known_answer`; else null. */
   known: KnownAnswer | null;
 }
 
@@ -129,7 +130,9 @@ const hasBody = (method: string): boolean => method !== "GET" && method !== "DEL
 
 /** The seller's declaration of the answer, from its listing or else from its 402. Claims of catalogues are not used. */
 export interface SellerOutput {
+  /** JSON Schema of the answer; undefined if the seller declares none. */
   schema: unknown;
+  /** Media type of the answer; null if the seller declares none. */
   mime: string | null;
 }
 
@@ -143,7 +146,8 @@ export function readSellerOutput(endpoint: ListedCap, declared: Declared | null)
 
 /**
  * Makes the request of a call from the listing and, if there is one, from the 402.
- * @param question the question of a paid call (`known` is null if it has none); null for a free probe
+ * @param question for a paid call, an object with its question in `known`, which is null if the call has no question;
+ * null for a free probe
  */
 export function buildRequest(
   endpoint: ListedCap,

@@ -60,7 +60,7 @@ export const toListedCap = ({ cap, url, method, tool, claims, own }: CurrentList
   tool,
 });
 
-/** Makes an endpoint that is in no plan, in the form of a planned one. */
+/** Makes the description of an endpoint that is in no plan, in the form that endpoints of a plan have. */
 export function createListedCap(cap: string, url: string, method: string, claims: Claims, isOwn: boolean): ListedCap {
   return {
     cap,
@@ -85,8 +85,8 @@ const methodOfListing = ({ method, input_in }: Claims): Method => method ?? (inp
 
 /**
  * Returns the endpoints that the seller's own listing names for the url and the method of an ask; of any HTTP method if
- * the ask names none. What an ask finds is recorded under the id of its target, and anybody may ask, so a target is only
- * an endpoint that the asked request reaches.
+ * the ask names none. Only an endpoint that the asked request reaches is returned, since anybody may ask, and the
+ * result of the probe is recorded under the endpoint's id.
  */
 export function findListedTargets(
   ask: Pick<BodyOf<"ask">, "normalised_url" | "method">,
@@ -205,12 +205,17 @@ export interface ProbeReport {
   url: string;
   /** State of the handshake; `skipped` for an MCP tool, which cannot be probed by a plain HTTP request. */
   state: string;
+  /** HTTP status; null if no answer was received. */
   status: number | null;
+  /** Time until the whole answer was received, ms; null if it was not measured. */
   latency_ms: number | null;
+  /** Payment protocols of the 402. */
   protocols: string[];
   /** The price that our wallets would pay, or null. */
   price: string | null;
+  /** Address to which the 402 asks to pay, or null. */
   pay_to: string | null;
+  /** Codes of the defects of the 402. */
   defects: string[];
   /** Event id of the handshake in the log. */
   record_id: string | null;

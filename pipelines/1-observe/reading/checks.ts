@@ -43,6 +43,7 @@ export type Evaluation = Pick<
 export interface Expectation {
   /** Name of the endpoint's class (the kind of questions that it gets), by which its checker is found. */
   class: string;
+  /** The question that was asked, with its right answer; null if none was asked. */
   known: KnownAnswer | null;
   /** The declared schema of the answer, from the seller's listing or its 402; undefined when neither has one. */
   schema: unknown;
@@ -119,9 +120,9 @@ function scoreDelivery(
 
 /**
  * Evaluates the answer to a paid request. `delivered`: bytes of an answer arrived before the deadline, and the answer
- * was no 402, no wall, and not cut off. `delivery`: the score of the answer. A page with a 2xx status that only looks
- * like a bot check counts as delivered, with score 0, since it may be the page that was paid for: a page reader may
- * return a page with the script of a captcha.
+ * was no 402, no wall, and not cut off (unless by our own limit of size). `delivery`: the score of the answer. A page
+ * with a 2xx status that only looks like a bot check counts as delivered, with score 0, since it may be the page that
+ * was paid for: a page reader may return a page with the script of a captcha.
  * @param schemas null when the body cannot be read within bounds; then it counts as no JSON, and it is checked against
  * no schema
  * @param isRepeated true for a repeated request with a payment proof. Then an answer that was cut off after at least

@@ -86,7 +86,10 @@ function runCheck(name: string, says: string, work: () => boolean): Check {
   }
 }
 
-/** Returns the RFC 8785 text of a part of an answer; null if it has none, and so equals no value that can be expected. */
+/**
+ * Returns the RFC 8785 text of a part of an answer; null if the part has no such text. Then it equals no value that a
+ * buyer can expect.
+ */
 function textOf(part: unknown): string | null {
   try {
     return canonicalText(part);

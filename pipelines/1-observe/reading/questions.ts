@@ -34,7 +34,7 @@ export const QUESTIONS = {
   /** Reads the payment terms of a 402. */
   terms: (input: { answer: Answer402; ownNetwork: Networks; url: string | undefined }) =>
     readAskedTerms(input.answer, input.ownNetwork, input.url),
-  /** Evaluates the answer to a paid request. */
+  /** Evaluates the answer to a paid request. `again`: was the request repeated with its payment proof? */
   evaluate: (input: { result: EgressResult & { raw?: Uint8Array }; want: Expectation; again: boolean }) =>
     evaluate(input.result, input.want, schemas, input.again),
   /** Can answers be checked against this schema? */
@@ -44,14 +44,19 @@ export const QUESTIONS = {
   /** Checks an answer against its buyer's expectation. */
   expected: (input: { expect: BuyersExpectation; body: Uint8Array }) =>
     checkExpectation(input.expect, input.body, schemas),
-  /** Read the responses of an MCP server to `initialize`, to `tools/list`, and to `tools/call`. */
+  /** Reads an MCP server's response to `initialize`. */
   welcome: readInitializeAnswer,
+  /** Reads an MCP server's response to `tools/list`. */
   list: readListPage,
+  /** Reads an MCP server's response to `tools/call`. */
   reply: readReply,
-  /** Read a document of listings, a page of a catalogue, rows of either, and an operator's YAML. */
+  /** Reads the bytes of a document of listings. */
   document: readBytes,
+  /** Reads one page of a catalogue. */
   page: readPage,
+  /** Reads rows of a document or a catalogue as claims. */
   rows: readRows,
+  /** Reads listings that an operator wrote as YAML. */
   yaml: readYaml,
 };
 

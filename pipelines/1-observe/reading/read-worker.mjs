@@ -1,6 +1,6 @@
 /**
- * The thread of reader.ts. The reading code is TypeScript, so this registers a loader first. The flags of the process that
- * started the thread (tsx, a test runner, none) are not passed on, so the thread is the same everywhere.
+ * The thread of reader.ts. The reading code is TypeScript, so this file registers a loader first. The flags of the
+ * process that started the thread (tsx, a test runner, none) are not passed on, so the thread is the same everywhere.
  */
 // The packages that the reading code uses are imported before the loader is registered. Otherwise the loader, which
 // runs in another thread, would load each of their hundred files, a quarter of the start's time. A package that is

@@ -30,7 +30,8 @@ const LIMITS: Readonly<Record<QuestionName, QuestionLimits>> = {
   welcome: { cpuMs: 500, urgent: true },
   list: { cpuMs: 500, urgent: true },
   reply: { cpuMs: 500, urgent: true },
-  // Schemas are compiled and tried under limits of their own (schema.ts), which end before this one.
+  // Compiling a schema and checking an answer with it have lower limits of their own (schema.ts), so that a slow schema
+  // is stopped before these limits.
   evaluate: { cpuMs: 5_000, urgent: true },
   usable: { cpuMs: 1_000, urgent: true },
   faults: { cpuMs: 1_000, urgent: true },

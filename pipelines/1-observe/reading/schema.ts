@@ -39,8 +39,8 @@ const LAST_LIMIT_FACTOR = 8;
 
 /**
  * Runs deterministic work under a limit of `ms` of processor time, where {@link runWithLimit} limits time by the clock.
- * Work that was stopped on a busy machine is tried again with twice the time, until one attempt had `ms` of the
- * processor. Work that does not get that within 15 times `ms` by the clock is stopped for good.
+ * Work that was stopped is tried again with twice the time, since the machine may have been busy, until a repeated
+ * attempt had `ms` of the processor. Work that does not get that within 15 times `ms` by the clock is stopped for good.
  * @throws OutOfTime, or what the work throws
  */
 export function runWithCpuLimit<T>(ms: number, work: () => T): T {
@@ -59,7 +59,9 @@ export function runWithCpuLimit<T>(ms: number, work: () => T): T {
 const COMPILE_TIMEOUT_MS = 250;
 /** Validating one answer is stopped after this processor time, ms. */
 const VALIDATE_TIMEOUT_MS = 250;
+/** Most values of one schema. A larger schema is not used. */
 const MAX_NODES = 5_000;
+/** Most compiled schemas that are kept. */
 const MAX_COMPILED = 256;
 
 /** Result of checking an answer against an advertised schema; null when the schema cannot be used. */

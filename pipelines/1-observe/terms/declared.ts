@@ -8,15 +8,18 @@ export interface Declared {
   tool: string | null;
   description: string | null;
   /**
-   * Name of the class of answers (such as prices or companies) that the seller gives. It is not checked here; a name for
-   * which we have no checker is ignored later.
+   * Name of the class of answers (such as prices or companies) that the seller states. It is not checked here; a name
+   * for which we have no checker is ignored later.
    */
   className: string | undefined;
   example: Claims["example"];
   /** JSON Schema of the query (an object of strings) or of the body. */
   inputSchema: unknown;
+  /** Place of the input in the request; null if the seller does not declare it. */
   inputIn: "query" | "body" | null;
+  /** JSON Schema of the answer; undefined if the seller declares none. */
   outputSchema: unknown;
+  /** Media type of the answer; null if the seller declares none. */
   mime: string | null;
 }
 

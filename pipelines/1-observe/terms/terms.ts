@@ -88,8 +88,9 @@ export interface ReadTerms {
   readable: boolean;
   /** The entry that our rail would sign (see {@link chooseOffer}); null when there is none. */
   payable: PayableEntry | null;
-  /** Price and payout address of `payable`. */
+  /** Price of `payable`, in dollars; null when there is no such entry. */
   price: string | null;
+  /** Payout address of `payable`; null when there is no such entry. */
   payTo: string | null;
   context: SignContext;
   declared: Declared;
@@ -142,7 +143,8 @@ function isPaidBefore(first: PayableOffer, second: PayableOffer): boolean {
 
 /**
  * Is the price of the first offer lower? Prices are compared in dollars, since tokens differ in decimals. An offer
- * whose price is unknown is never cheaper than one with a price; two of these are compared if their asset is the same.
+ * whose price is unknown is never cheaper than one with a price. Two offers with unknown prices are compared by their
+ * amounts if they are in one asset.
  */
 export function isCheaper(first: Offer, second: Offer): boolean {
   if (first.price !== null && second.price !== null) return parseMoney(first.price) < parseMoney(second.price);

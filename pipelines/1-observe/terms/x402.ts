@@ -55,7 +55,7 @@ const isMissing = (entry: unknown, name: string): boolean => {
  * 1781582577).
  */
 const MAX_TIMEOUT_S = 86_400;
-/** The time for a payment if an entry has no usable value, seconds. */
+/** Time that is allowed for a payment if an entry has no usable `maxTimeoutSeconds`, seconds. */
 const DEFAULT_TIMEOUT_S = 60;
 
 function findNetworkDefects(network: Network, version: 1 | 2): DefectCode[] {
@@ -186,9 +186,9 @@ const ABSENCE_DEFECTS: readonly (readonly [DefectCode, readonly string[]])[] = [
 ];
 
 /**
- * Returns the codes of those defects that, if this entry has them, come from members that it leaves out. Always among
- * them: `missing_fee_payer`, and `missing_domain` (also for an EIP-712 domain with one of its two members);
- * `bad_entry` if scheme or network is left out.
+ * Returns the codes of the defects that this entry can have only because it leaves out members. These are: each defect
+ * of {@link ABSENCE_DEFECTS} whose members are all missing; `bad_entry` if scheme or network is missing; and always
+ * `missing_fee_payer` and `missing_domain`. (An EIP-712 domain with only one of its two members counts as left out.)
  */
 function absenceDefectsOf(entry: unknown): DefectCode[] {
   const absentMembers = ABSENCE_DEFECTS.filter(([, names]) => names.every((name) => isMissing(entry, name)));
@@ -196,15 +196,19 @@ function absenceDefectsOf(entry: unknown): DefectCode[] {
   return [...absentMembers.map(([code]) => code), ...entryDefects, "missing_domain", "missing_fee_payer"];
 }
 
+/** The x402 terms of a 402 or of a listing. */
 export interface X402Terms {
+  /** Version that the terms state, or that their members suggest; null if the stated number is not an integer. */
   version: number | null;
   entries: ParsedEntry[];
+  /** The terms as they were found in the header or the body; null if there are none. */
   raw: FoundTerms | null;
   /** True if the terms state their version as the JSON number 1 or 2. */
   isVersionStated: boolean;
   defects: DefectCode[];
 }
 
+/** Reads all entries of terms that were found in a 402, or in a listing of the same form. */
 export function readTerms(foundTerms: FoundTerms): X402Terms {
   const accepts = get(foundTerms.value, "accepts");
   const list = entriesOf(foundTerms.value);
