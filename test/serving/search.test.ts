@@ -12,6 +12,7 @@ import { SearchAnswer } from "../../serving/schemas/search.ts";
 import { View } from "../../serving/tables/view.ts";
 import { CLASS_WORDS, WordIndex } from "../../serving/tables/words.ts";
 import {
+  capOf,
   cardOf,
   componentsOf,
   type EndpointSpec,
@@ -233,11 +234,23 @@ test("a letter that is not shown any more ranks nobody, and the payee does not h
     const found = SearchAnswer.parse(await answer.json());
     return found.capabilities.map(({ url, band }) => `${nameOf(url)} ${band}`);
   };
+  /** The endpoints of a page's table in its order, each with the letter that the page shows. */
+  const ofPage = async (path: string): Promise<string[]> => {
+    const html = await (await over.get(path)).text();
+    return [
+      ...html.matchAll(/class="grade [^"]*">([^<]+)<\/span><\/td>\s*<th[^>]*><a href="\/endpoint\/(cap_\w+)/g),
+    ].map(([, letter, cap]) => `${nameOf([...letters, unrated].find((spec) => capOf(spec) === cap)!.url)} ${letter}`);
+  };
   expect(await asked({})).toEqual(["a A", "b B", "u UNRATED", "g F", "f F"]);
+  expect(await ofPage("/")).toEqual(["a A", "b B", "g F", "f F", "u unrated"]);
+  expect(await ofPage("/leaderboard")).toEqual(["a A", "b B", "g F", "f F"]);
   await own.live(rows);
   await over.follower.refresh();
   const shown = ["b B", "a UNRATED", "f UNRATED", "u UNRATED", "g F"];
   expect([await asked({}), await asked({ order: "letter" }), await asked({ q: "" })]).toEqual([shown, shown, shown]);
+  expect(await ofPage("/")).toEqual(["b B", "g F", "a unrated", "f unrated", "u unrated"]);
+  expect(await ofPage("/leaderboard")).toEqual(["b B", "g F"]);
+  expect(await (await over.get("/")).text()).toContain("60 of the 100 records it stood on were withdrawn");
   expect(await asked({ limit: "1" })).toEqual(["b B"]);
   expect(await asked({ band: "B" })).toEqual(["b B"]);
   expect(await asked({ band: "UNRATED" })).toEqual(["a UNRATED", "f UNRATED", "u UNRATED"]);
