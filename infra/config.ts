@@ -246,7 +246,7 @@ export const Settings = z.strictObject({
          * networks 1.
          */
         confirmations: confirmations.nullable().default(null),
-        /** Most gwei of the chain's own coin that a unit of gas may cost; above it nothing is sent. */
+        /** Largest number of gwei of the chain's own coin that a unit of gas may cost; above it nothing is sent. */
         gas_ceiling_gwei: z.number().positive().max(1_000_000).default(GAS_CEILING_GWEI),
         /** Tokens with EIP-3009, one unit of which is one dollar; empty: the network's USDC. */
         assets: z
@@ -315,16 +315,16 @@ export const Settings = z.strictObject({
       /** Lowest seller's price at which calls are sold. */
       least_price: money.default("0.000100"),
       /**
-       * Most of our own money that may be paid to sellers before the buyer's charge is confirmed: for one buyer, for
-       * one client network (an IPv4 address, or 56 bits of IPv6), and for all buyers that pay after delivery and have
-       * no credit.
+       * Largest amount of our own money that may be paid to sellers before the buyer's charge is confirmed: for one
+       * buyer, for one client network (an IPv4 address, or 56 bits of IPv6), and for all buyers that pay after delivery
+       * and have no credit.
        */
       open_per_buyer: money.default("2.00"),
       open_per_network: money.default("5.00"),
       open: money.default("20.00"),
       /**
-       * Most that may be lost in a UTC day: through one seller's address, platform or endpoint; and through all
-       * buyers without credit, or all sellers without a letter (a grade from A to F).
+       * Largest amount that may be lost in a UTC day: through one seller's address, platform or endpoint; and through
+       * all buyers without credit, or all sellers without a letter (a grade from A to F).
        */
       loss_per_seller_day: money.default("1.00"),
       loss_per_day: money.default("5.00"),
@@ -436,7 +436,7 @@ export const Settings = z.strictObject({
        */
       asks_per_hour: z.int().min(1).default(20),
       asks_per_hour_total: z.int().min(1).default(50_000),
-      /** Most urls that wait for a probe. */
+      /** Largest number of urls that wait for a probe. */
       asks_in_line: z.int().min(1).default(50_000),
       /** Urls without a record of one registrable domain that are probed in an hour; further ones wait longer. */
       asks_per_domain_hour: z.int().min(1).default(5),

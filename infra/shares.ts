@@ -270,7 +270,7 @@ const toNamedHolder = (holder: Holder): NamedHolder => ({ names: namesOf(holder)
 export interface FairQueueOptions {
   /** Name of the resource, as in {@link PlacesOptions.name}. */
   name: string;
-  /** Most entries. */
+  /** Largest number of entries. */
   size: number;
 }
 

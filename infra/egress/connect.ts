@@ -21,7 +21,7 @@ export type ConnectFault =
 
 export type CheckedConnection = { socket: Socket; remoteAddress: string };
 
-/** Most certificates of a chain that are reported; longer chains are cut. */
+/** Largest number of certificates of a chain that are reported; longer chains are cut. */
 const MAX_CHAIN_LENGTH = 10;
 
 const certificateName = (subject: DetailedPeerCertificate["subject"] | undefined): string => {
@@ -77,8 +77,8 @@ const OUR_CODES = new Set(
   "EMFILE ENFILE ENOBUFS ENOMEM EADDRNOTAVAIL ENETUNREACH ENETDOWN EACCES EPERM ECONNREFUSED_DNS".split(" "),
 );
 /**
- * Most addresses that are tried, one after the other. They share the time to connect. With two, each has more than
- * the one second after which TCP sends a lost packet again.
+ * Largest number of addresses that are tried, one after the other. They share the time to connect. With two, each has
+ * more than the one second after which TCP sends a lost packet again.
  */
 const MAX_ADDRESSES_TRIED = 2;
 

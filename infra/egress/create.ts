@@ -106,9 +106,9 @@ export interface EgressOptions {
   ownAddresses?: readonly string[];
   /** Finds all addresses of a name; default: the machine's name servers. */
   resolve?: Resolve;
-  /** Most fetches at once of all pools together that `pools` does not name (default 64). */
+  /** Largest number of fetches at once of all pools together that `pools` does not name (default 64). */
   maxConcurrent?: number;
-  /** Most fetches of one pool that wait for a place (default 1,024). */
+  /** Largest number of fetches of one pool that wait for a place (default 1,024). */
   maxWaiting?: number;
   /** Number of places of each pool: a fetch of one pool never waits for a fetch of another. */
   pools?: Readonly<Record<string, number>>;

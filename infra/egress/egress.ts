@@ -38,7 +38,7 @@ export interface EgressRequest {
    * the profile's deadline. Default: the profile's deadline.
    */
   deadlineMs?: number;
-  /** Most redirects to follow. The value can only lower the profile's number. */
+  /** Largest number of redirects to follow. The value can only lower the profile's number. */
   hops?: number;
   signal?: AbortSignal;
   /**
@@ -153,7 +153,7 @@ export interface Limits {
    * the fetch waited for a place in its pool counts too.
    */
   totalMs: number;
-  /** Most redirects that are followed. */
+  /** Largest number of redirects that are followed. */
   hops: number;
   /** At least `windowBytes` of a body must arrive in each window of `windowMs`, against slow-loris senders. */
   windowMs: number;

@@ -32,7 +32,7 @@ export interface ExchangeEnd {
 /** Methods whose requests have a Content-Length even without a body (RFC 9110 section 8.6). */
 const METHODS_WITH_LENGTH = new Set(["POST", "PUT", "PATCH"]);
 
-/** Most interim (1xx) answers before the final one; each may be as large as the headers' cap. */
+/** Largest number of interim (1xx) answers before the final one; each may be as large as the headers' cap. */
 const MAX_INTERIM_ANSWERS = 16;
 
 /**

@@ -1,6 +1,6 @@
 import { systemClock } from "../clock.ts";
 
-/** Most settlements of one wallet at once. */
+/** Largest number of settlements of one wallet at once. */
 const MAX_PER_WALLET = 64;
 /** Longest wait of a settlement for earlier ones of its wallet, real ms. */
 const MAX_WAIT_MS = 20_000;

@@ -31,7 +31,7 @@ export interface Network {
   agree: number;
   /** When a block of this network counts as final. */
   confirmations: Confirmations;
-  /** Most wei that a unit of gas may cost; while a node estimates more, nothing is sent. */
+  /** Largest number of wei that a unit of gas may cost; while a node estimates more, nothing is sent. */
   gasCeiling: bigint;
   /** Never empty. */
   assets: readonly Token[];

@@ -22,7 +22,7 @@ const TIMEOUT_ERRORS = new Set([
 /** Matches the beginnings of the error codes of Node's TLS. */
 const TLS_ERRORS = /^(?:ERR_SSL|ERR_TLS|CERT_|EPROTO|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO_|HOSTNAME_MISMATCH|INVALID_CA)/;
 
-/** Most causes of an error that are followed. */
+/** Largest number of causes of an error that are followed. */
 const MAX_CAUSES = 10;
 
 /**

@@ -4,9 +4,12 @@ import type { Payers, PayersQuery } from "./rails.ts";
 import { ChainDown, chainRead, RangeRefused, readLogRange } from "./rpc.ts";
 import { MAX_BLOCKS_PER_REQUEST, type TokenAtNode, TRANSFER_EVENT } from "./settlement.ts";
 
-/** Most requests for one address. A week of a chain with a block every two seconds takes 34 when none is refused. */
+/**
+ * Largest number of requests for one address. A week of a chain with a block every two seconds takes 34 when none is
+ * refused.
+ */
 const MAX_REQUESTS = 200;
-/** Most payers of one payee; at this number the read ends early. */
+/** Largest number of payers of one payee; at this number the read ends early. */
 const MAX_PAYERS = 50_000;
 /** Number of points in time for which the block before them is remembered. All reads of one day use the same two. */
 const MAX_CACHED_TIMES = 64;

@@ -96,7 +96,7 @@ export const mapAsOf = <T, U>({ value, head, final }: AsOf<T>, convert: (value: 
 export const isFinallyExpired = ({ final }: Blocks, validBefore: number, marginS: number): boolean =>
   final.time > validBefore + marginS;
 
-/** Most blocks by which the logs of a node are expected to lag behind its head. */
+/** Largest number of blocks by which the logs of a node are expected to lag behind its head. */
 const LOGS_LAG_BLOCKS = 300;
 
 /**

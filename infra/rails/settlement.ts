@@ -16,7 +16,7 @@ const USED_EVENT = parseAbiItem("event AuthorizationUsed(address indexed authori
 const CANCELED_EVENT = parseAbiItem("event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)");
 export const TRANSFER_EVENT = parseAbiItem("event Transfer(address indexed from, address indexed to, uint256 value)");
 
-/** Most blocks of one log request; public nodes refuse more than 10,000. */
+/** Largest number of blocks of one log request; public nodes refuse more than 10,000. */
 export const MAX_BLOCKS_PER_REQUEST = 9_000;
 
 /**

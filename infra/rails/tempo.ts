@@ -256,7 +256,10 @@ const TRANSFER_VALID_S = 25;
 const GAS_MARGIN = 5_000n;
 /** Gas limit of a simulation. A first transfer to an address took 298,607 on a local node. */
 const SIMULATION_GAS = 2_000_000n;
-/** Most units of the token (ten cents) that a transfer of ours may cost. Nodes name the price, and it is not trusted. */
+/**
+ * Largest number of units of the token (ten cents) that a transfer of ours may cost. Nodes name the price, and it is
+ * not trusted.
+ */
 const MAX_TRANSFER_FEE = 100_000n;
 const RECEIPT_TIMEOUT_MS = 15_000;
 

@@ -23,7 +23,7 @@ import {
 const INTERNAL_FOLDER = ".~store";
 const DEFAULT_MAX_BYTES = 256 * 1024 * 1024;
 const DEFAULT_LIMIT = 1_000;
-/** Most bytes of a file name on common file systems; a longer segment of a key is refused. */
+/** Largest number of bytes of a file name on common file systems; a longer segment of a key is refused. */
 const MAX_NAME_BYTES = 255;
 
 /**

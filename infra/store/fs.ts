@@ -135,7 +135,10 @@ export const nodeFs: FsSeam = {
   openLock: openFolderLock,
 };
 
-/** Most folders that are remembered as durable. When there are more, all are forgotten and synced again on their next use. */
+/**
+ * Largest number of folders that are remembered as durable. When there are more, all are forgotten and synced again on
+ * their next use.
+ */
 const MAX_REMEMBERED_FOLDERS = 50_000;
 
 /**

@@ -7,7 +7,7 @@ import { isErrno } from "./store.ts";
 /** Longest wait of one caller for the lock while other processes hold it, ms. */
 const MAX_WAIT_MS = 10_000;
 const RETRY_MS = 4;
-/** Most callers of this process that wait for the lock at once. */
+/** Largest number of callers of this process that wait for the lock at once. */
 const MAX_WAITING = 10_000;
 
 /** Makes the error for a lock that could not be taken. Nothing was done, so the caller may try again. */

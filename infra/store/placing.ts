@@ -5,8 +5,8 @@ import type { FolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
 
 /**
- * Most attempts to write an object. A process that starts may remove our temporary file as garbage, which makes one
- * attempt fail.
+ * Largest number of attempts to write an object. A process that starts may remove our temporary file as garbage, which
+ * makes one attempt fail.
  */
 const MAX_ATTEMPTS = 3;
 

@@ -93,7 +93,7 @@ export function checkKey(key: string): string {
   return key;
 }
 
-/** Most attempts to replace an object that other processes replace at the same time. */
+/** Largest number of attempts to replace an object that other processes replace at the same time. */
 const MAX_ATTEMPTS = 5;
 
 /**

@@ -14,7 +14,7 @@ export interface AddCheckpoint {
 /** Content type of a 409 answer, whose body is the tree size that the witness holds. */
 export const SIZE_CONTENT_TYPE = "text/x.tlog.size";
 
-/** Most hashes in a proof, since a tree has fewer than 2^63 leaves. */
+/** Largest number of hashes in a proof, since a tree has fewer than 2^63 leaves. */
 const MAX_PROOF_HASHES = 63;
 
 /** Longest request that is read, in bytes. */

@@ -45,7 +45,7 @@ export class Unwitnessed extends Failure {
 
 /** Longest policy, bytes. */
 const MAX_POLICY_BYTES = 256 * 1024;
-/** Most logs, witnesses and groups together; the specification requires at least 32 of each. */
+/** Largest number of logs, witnesses and groups together; the specification requires at least 32 of each. */
 const MAX_NAMES = 256;
 
 /** Reads a policy line by line, and holds the logs, witnesses, groups and the quorum that were defined so far. */

@@ -14,23 +14,23 @@ import { type AskReport, type Observer, ObserverStopped } from "./observer.ts";
 import { type CurrentListing, readCurrentListings } from "./probe/unplanned.ts";
 
 /**
- * Most asks (clients' requests to probe a url) whose probe runs or waits for its host at once. The observer probes
- * few hosts in parallel, one call at a time for each host.
+ * Largest number of asks (clients' requests to probe a url) whose probe runs or waits for its host at once. The
+ * observer probes few hosts in parallel, one call at a time for each host.
  */
 const MAX_PROBES_AT_ONCE = 64;
 /**
- * Most rows that one call of `startDue` reads from the lake (the database of the log's rows), including asks that are
- * being probed or are paused.
+ * Largest number of rows that one call of `startDue` reads from the lake (the database of the log's rows), including
+ * asks that are being probed or are paused.
  */
 const MAX_ROWS_READ = 1_000;
 /** Pause before an ask whose probe failed through our own fault is tried again, ms. */
 const RETRY_PAUSE_MS = 600_000;
 /**
- * Most asks that this process remembers as done. It has to remember them because the lake loads their records some time
- * later.
+ * Largest number of asks that this process remembers as done. It has to remember them because the lake loads their
+ * records some time later.
  */
 const MAX_REMEMBERED = 100_000;
-/** Most endpoint ids in an `ask.looked` record, which marks an ask as done. */
+/** Largest number of endpoint ids in an `ask.looked` record, which marks an ask as done. */
 const MAX_CAPS_PER_ASK = 16;
 
 /** An ask (a client's request to probe a url) that may be probed now. */
@@ -105,7 +105,7 @@ export interface AskRunnerParts {
   metrics: Metrics;
   /** Hosts that this observer may call (default: all). */
   hosts?: Hosts;
-  /** Most probes an hour for one domain (default: the value in the settings). */
+  /** Largest number of probes an hour for one domain (default: the value in the settings). */
   perDomainHour?: number;
 }
 

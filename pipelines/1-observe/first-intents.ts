@@ -8,8 +8,8 @@ import { partitionOf } from "../record/ids.ts";
 
 const TOPIC = "observations.paid";
 /**
- * Most intents (records that are written before a payment) that are remembered: more than are written in the six
- * hours in which two observers can make one call (the call of an endpoint in one block and minute).
+ * Largest number of intents (records that are written before a payment) that are remembered: more than are written in
+ * the six hours in which two observers can make one call (the call of an endpoint in one block and minute).
  */
 const MAX_REMEMBERED = 2_000_000;
 /** Longest wait until our own intent can be read from the log, real ms. */

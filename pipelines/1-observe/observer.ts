@@ -50,9 +50,12 @@ export interface ObserverConfig {
   caps: Caps;
   /** Sum of all payments signed so far, micro-units (millionths of a dollar). */
   spentBefore: bigint;
-  /** Most hosts that are called at once for planned calls. */
+  /** Largest number of hosts that are called at once for planned calls. */
   hostsAtOnce: number;
-  /** Most payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default 0. */
+  /**
+   * Largest number of payees whose other payers one call of {@link Observer.readBuyers} reads from the chain; default
+   * 0.
+   */
   payeesPerRead?: number;
   /** Secret key from which questions with known answers are drawn, at least 16 bytes. */
   secret: Uint8Array;
@@ -150,9 +153,9 @@ export interface Observer {
 
 /** Default of `settlePollMs` in {@link ObserverConfig}. */
 const SETTLE_POLL_MS = [250, 1_000, 2_000];
-/** Most pieces of work that wait or run at once, for all hosts together. */
+/** Largest number of pieces of work that wait or run at once, for all hosts together. */
 const MAX_QUEUED = 100_000;
-/** Most requests that passed before and are remembered. */
+/** Largest number of requests that passed before and are remembered. */
 const MAX_PASSED_INPUTS = 100_000;
 
 /** Sets the counters and gauges of a class to 0, so that they are exported before the first event. */

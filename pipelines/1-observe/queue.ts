@@ -1,8 +1,8 @@
 import { Failure } from "../../infra/errors.ts";
 
 /**
- * Most hosts that are probed for asks at once. Clients choose these hosts, and each can delay its answer up to the
- * deadline.
+ * Largest number of hosts that are probed for asks at once. Clients choose these hosts, and each can delay its answer
+ * up to the deadline.
  */
 export const ASKS_AT_ONCE = 8;
 
@@ -11,7 +11,10 @@ export const ASKS_AT_ONCE = 8;
  * (the module that sends all requests to strangers) and a kind of work in {@link HostQueue}.
  */
 export const ASKS = "asks";
-/** Most sellers and catalogues whose listings are read at once. There are thousands, and some answer slowly. */
+/**
+ * Largest number of sellers and catalogues whose listings are read at once. There are thousands, and some answer
+ * slowly.
+ */
 export const INTAKE_AT_ONCE = 8;
 /** Pool for the reading of listings. */
 export const INTAKE = "intake";
@@ -30,27 +33,30 @@ export const VIA = "via";
 export const PRICES = "prices";
 /** Pool for planned paid calls, and for all requests of the egress profile `paid`. */
 export const PAID = "paid";
-/** Most payments whose proofs are sent again at once because they settled late. Planned paid calls run beside them. */
+/**
+ * Largest number of payments whose proofs are sent again at once because they settled late. Planned paid calls run
+ * beside them.
+ */
 export const SHOWN_AT_ONCE = 64;
 
 /**
- * Most notices sent at once. Strangers choose the addresses of the receivers, so notices never use the connections of
- * planned calls.
+ * Largest number of notices sent at once. Strangers choose the addresses of the receivers, so notices never use the
+ * connections of planned calls.
  */
 export const NOTICES_AT_ONCE = 16;
-/** Most calls at once that buyers buy through us. */
+/** Largest number of calls at once that buyers buy through us. */
 export const VIA_AT_ONCE = 32;
 
-/** Most fetches at once for our own paid operations, for all buyers together. */
+/** Largest number of fetches at once for our own paid operations, for all buyers together. */
 export const OWN_FETCHES_AT_ONCE = 16;
-/** Most requests at once for sellers' prices, for all buyers together. */
+/** Largest number of requests at once for sellers' prices, for all buyers together. */
 export const PRICES_AT_ONCE = 16;
 
 /**
- * Most connections of egress at once, by pool. `challenge` and `notice` are egress profiles, which name the pool of a
- * fetch that names none. Pools do not share connections, so that none waits for another. Serving
- * itself admits no more callers to {@link VIA} and {@link PRICES} than there are connections here, so a signed payment
- * never waits for a connection.
+ * Largest number of connections of egress at once, by pool. `challenge` and `notice` are egress profiles, which name
+ * the pool of a fetch that names none. Pools do not share connections, so that none waits for another. Serving itself
+ * admits no more callers to {@link VIA} and {@link PRICES} than there are connections here, so a signed payment never
+ * waits for a connection.
  */
 export const POOLS = {
   [ASKS]: ASKS_AT_ONCE,
@@ -94,7 +100,7 @@ export class HostQueue {
   readonly #busyHosts = new Set<string>();
   /** Number of running pieces of work, by kind. */
   readonly #running = new Map<string, number>();
-  /** Most hosts that may be busy at once, by kind of work. */
+  /** Largest number of hosts that may be busy at once, by kind of work. */
   readonly #limits: ReadonlyMap<string, number>;
   /** Number of pieces of work that wait or run. */
   #pending = 0;

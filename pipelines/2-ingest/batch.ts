@@ -7,12 +7,12 @@ import { linePartsOf } from "./day-segments.ts";
 import { type Rejected, readRow } from "./row.ts";
 
 /**
- * Most rows of one batch, and so of one segment (the Parquet file that is made of a batch). 122,880 rows are one row
- * group of DuckDB, which writes a full row group directly to the database file, and a smaller one first to the
- * write-ahead log and then again.
+ * Largest number of rows of one batch, and so of one segment (the Parquet file that is made of a batch). 122,880 rows
+ * are one row group of DuckDB, which writes a full row group directly to the database file, and a smaller one first to
+ * the write-ahead log and then again.
  */
 export const BATCH_ROWS = 122_880;
-/** Most bytes of the records of one batch. */
+/** Largest number of bytes of the records of one batch. */
 export const BATCH_BYTES = 96 * 1024 * 1024;
 /** Size of the buffer that collects lines until they are written to the file, bytes. */
 const BUFFER_BYTES = 1024 * 1024;

@@ -41,8 +41,8 @@ export interface IngestOptions {
 }
 
 /**
- * Most rounds of one pass. One round is enough unless another ingester commits first; then a further round reads the
- * records after that commit. This bound is never reached in practice.
+ * Largest number of rounds of one pass. One round is enough unless another ingester commits first; then a further round
+ * reads the records after that commit. This bound is never reached in practice.
  */
 const MAX_ROUNDS = 16;
 /** A batch, with the partition that it was read from. */

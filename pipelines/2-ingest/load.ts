@@ -188,8 +188,9 @@ async function loadSegments(parts: LoadParts, segments: readonly Loadable[], pre
 }
 
 /**
- * Most fetches of the ids of archived days for one load. When further rows of such a day are moved to the archive, the
- * day's ids are deleted from the lake. If that happens between fetching them and loading, they are fetched again.
+ * Largest number of fetches of the ids of archived days for one load. When further rows of such a day are moved to the
+ * archive, the day's ids are deleted from the lake. If that happens between fetching them and loading, they are fetched
+ * again.
  */
 const MAX_ID_FETCHES = 5;
 

@@ -72,7 +72,7 @@ const minOverLines = (lines: readonly NeededLine[]) => (n: number) =>
 
 /** Fewest successes out of n for which `lower` is at least 1 - alpha. */
 export const minSuccessesForHighBound = minOverLines(neededLines(1 - params.alpha_each_side));
-/** Most successes out of n for which `lower` is at most alpha. */
+/** Largest number of successes out of n for which `lower` is at most alpha. */
 export const maxSuccessesForLowBound = minOverLines(neededLines(params.alpha_each_side));
 
 /**

@@ -16,7 +16,7 @@ import type { PartName, Sums } from "./sums.ts";
  * large, since every chunk reads the rows of all endpoints in the window again.
  */
 const CHUNK_ROWS = 16_000_000;
-/** Most endpoints in a batch (a part of a chunk). */
+/** Largest number of endpoints in a batch (a part of a chunk). */
 const BATCH_ENDPOINTS = 8_192;
 /**
  * About how many rows a batch has. The rows of a batch are in memory as text of 350 bytes each, from which the

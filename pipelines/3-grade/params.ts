@@ -48,7 +48,7 @@ export const BAD_BLOCK_BELOW = 0.5;
 export const STREAKY_DEFF = 2;
 /** An endpoint that asks more different prices than this in one UTC day has a dynamic price. */
 export const MAX_PRICES_A_DAY = 3;
-/** Most evidence hashes on a card (records.md, card fields). */
+/** Largest number of evidence hashes on a card (records.md, card fields). */
 export const EVIDENCE_ROWS = 5;
 
 /**

@@ -158,7 +158,7 @@ const CAP_ORDER: readonly CapName[] = [
   ...(["by_correctness", "by_delivery", "by_deeper", "by_honesty", "by_paid_honesty", "by_liveness"] as const),
   ...(["by_tier", "by_stale", "by_composite"] as const),
 ];
-/** Most causes that the sentence names. */
+/** Largest number of causes that the sentence names. */
 const MAX_CAUSES = 3;
 
 /** The causes why the raw letter is not better, each once. Empty for an A and for UNRATED. */

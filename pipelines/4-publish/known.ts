@@ -109,8 +109,8 @@ function checkSalt(fold: PublishedFold, draft: Draft & { kind: "schedule" }): vo
 }
 
 /**
- * Most rows of one `kin` leaf (a change of the table of related parties). Forty rows with the longest payees and
- * domains stay below {@link MAX_LEAF_BYTES}.
+ * Largest number of rows of one `kin` leaf (a change of the table of related parties). Forty rows with the longest
+ * payees and domains stay below {@link MAX_LEAF_BYTES}.
  */
 const ROWS_PER_LEAF = 40;
 
@@ -190,7 +190,7 @@ export async function readUnpublishedCommitments(
 
 export type ReceiptDraft = Draft & { kind: "receipt" };
 
-/** Most receipts in one run. Further receipts wait for the next run. */
+/** Largest number of receipts in one run. Further receipts wait for the next run. */
 const RECEIPTS_PER_RUN = 10_000;
 
 /**

@@ -161,7 +161,7 @@ export async function writeTree(store: Store, { live, tiles, bundles, oldSize }:
   }
 }
 
-/** Most writes at the same time, so that a large batch does not use up the file handles. */
+/** Largest number of writes at the same time, so that a large batch does not use up the file handles. */
 const WRITES_AT_ONCE = 16;
 
 async function writeBundle(store: Store, n: number, entries: readonly Buffer[]): Promise<void> {

@@ -62,8 +62,8 @@ const ZSTD_OPTIONS = { compressionLevel: 3, checksumFlag: true } as const;
 const LINES_PER_TURN = 64;
 
 /**
- * Most lines with cards, and most drafts about other endpoints, that a grader writes into one run object. A line with
- * its listing has some 3 kB of text, so the text stays far below the 512 MB that a string of V8 can have.
+ * Largest number of lines with cards, and most drafts about other endpoints, that a grader writes into one run object.
+ * A line with its listing has some 3 kB of text, so the text stays far below the 512 MB that a string of V8 can have.
  */
 export const MAX_RUN_LINES = 8_192;
 

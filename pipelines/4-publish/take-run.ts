@@ -49,7 +49,8 @@ export interface RunTakerOptions {
 const MAX_READS = 3;
 
 /**
- * Most lines of a run that go into one generation (extension of the log), which bounds the memory for runs of any size.
+ * Largest number of lines of a run that go into one generation (extension of the log), which bounds the memory for runs
+ * of any size.
  */
 const SLICE_LINES = 1_000;
 

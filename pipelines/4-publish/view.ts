@@ -10,7 +10,8 @@ import { swapPublic } from "./writes.ts";
 const KEEP_MS = 3_600_000;
 const LIVE_FOLDER = "live/";
 /**
- * Most numbers that are tried for one file. A number is taken if another writer created a file in the same millisecond.
+ * Largest number of numbers that are tried for one file. A number is taken if another writer created a file in the same
+ * millisecond.
  */
 const MAX_NUMBERS_TRIED = 100;
 

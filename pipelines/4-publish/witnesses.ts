@@ -84,8 +84,8 @@ interface WitnessState extends WitnessAddress {
 /** Longest answer that is read, bytes. A valid answer to a submission has a few lines. */
 const MAX_ANSWER_BYTES = 16 * 1024;
 /**
- * Most requests of one submission: one with the tree size that is known here, one with the size that the witness
- * answers, and one more if the witness cosigned a larger tree meanwhile.
+ * Largest number of requests of one submission: one with the tree size that is known here, one with the size that the
+ * witness answers, and one more if the witness cosigned a larger tree meanwhile.
  */
 const MAX_REQUESTS = 3;
 /** Number of failed submissions in a row from which on a witness is asked again only after a pause. */

@@ -51,7 +51,10 @@ export async function contentHashOf(packed: Uint8Array): Promise<string | null> 
   return "not" in facts ? null : facts.sha256;
 }
 
-/** Most compare-and-swap attempts for one change. An attempt fails when another writer has replaced the object. */
+/**
+ * Largest number of compare-and-swap attempts for one change. An attempt fails when another writer has replaced the
+ * object.
+ */
 const MAX_SWAPS = 8;
 
 /**

@@ -47,7 +47,7 @@ export function addReport(report: EvidenceReport, { days, files, rows }: Evidenc
 
 /** Time from the end of a day until it is closed, ms. By then the records observed on that day have been ingested. */
 const CLOSING_DELAY_MS = 6 * 3_600_000;
-/** Most new days in one publication. After a long pause, later publications close the other days. */
+/** Largest number of new days in one publication. After a long pause, later publications close the other days. */
 export const MAX_DAYS_AT_ONCE = 7;
 /** Files that are written to the store at once. */
 const PUTS_AT_ONCE = 8;

@@ -33,7 +33,9 @@ export interface ProbeFiles {
   rows: Map<number, number>;
 }
 
-/** Most rows of one file, which bounds the packed bytes in memory. A day with more rows gets several files. */
+/**
+ * Largest number of rows of one file, which bounds the packed bytes in memory. A day with more rows gets several files.
+ */
 const ROWS_PER_FILE = 1_000_000;
 /** First byte of a row that DuckDB cannot format as RFC 8785. {@link probeLine} formats these rows. */
 const UNPRINTED_MARK = 0x1e;
@@ -195,7 +197,7 @@ const compareBytes = (a: string, b: string): number => Buffer.compare(Buffer.fro
 const LF = Buffer.from("\n");
 /** Number of leaves after which the loop yields to other work of the process; they take a few milliseconds. */
 const LEAVES_PER_TURN = 64;
-/** Most leaves of one file. A leaf has about two kilobytes. */
+/** Largest number of leaves of one file. A leaf has about two kilobytes. */
 const LEAVES_PER_FILE = 100_000;
 
 /** Selects the grade leaves of one subject (grades of MCP tools or all other grades) and UTC day. */

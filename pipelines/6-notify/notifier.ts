@@ -77,7 +77,7 @@ export interface NotifierParts {
   clock: Clock;
   logger: Pick<Logger, "warn" | "error">;
   metrics: Metrics;
-  /** Most attempts per minute to receivers under one registrable domain. */
+  /** Largest number of attempts per minute to receivers under one registrable domain. */
   perDomainMinute: number;
   /**
    * Folder in which the watcher table is saved, so that after a start only later records of the topic have to be read.
@@ -88,8 +88,8 @@ export interface NotifierParts {
 }
 
 /**
- * Most simultaneous attempts to one registrable domain, so that a receiver that takes the full 15 s delays only the
- * notices to its own domain.
+ * Largest number of simultaneous attempts to one registrable domain, so that a receiver that takes the full 15 s delays
+ * only the notices to its own domain.
  */
 const MAX_ATTEMPTS_PER_DOMAIN = 2;
 /** Pause after an error of our own log or store, ms. Such an error does not count as an attempt. */

@@ -12,8 +12,8 @@ import { type Change, classifyChange, comparedMembers } from "./notice.ts";
 /** Number of newest attempts that are kept for each watcher. */
 const MAX_RECENT_ATTEMPTS = 20;
 /**
- * Most ended watchers that are kept, so that clients can still read why they ended. Those that ended first are
- * dropped first.
+ * Largest number of ended watchers that are kept, so that clients can still read why they ended. Those that ended first
+ * are dropped first.
  */
 const MAX_ENDED = 10_000;
 
@@ -273,11 +273,14 @@ function addRecentAttempt(watcher: Watcher, attempt: Attempt): void {
   watcher.late = [attempt, ...watcher.late.slice(0, MAX_RECENT_ATTEMPTS - 1)];
 }
 
-/** Most waiting notices of one watcher in memory. Further notices are read from the tree after these are delivered. */
+/**
+ * Largest number of waiting notices of one watcher in memory. Further notices are read from the tree after these are
+ * delivered.
+ */
 const MAX_WAITING = 200;
 /**
- * Most waiting notices of all watchers in memory. A queue that is empty may always add one, so that dead receivers,
- * whose queues stay full, never block other watchers.
+ * Largest number of waiting notices of all watchers in memory. A queue that is empty may always add one, so that dead
+ * receivers, whose queues stay full, never block other watchers.
  */
 export const MAX_WAITING_ALL = 50_000;
 

@@ -119,7 +119,10 @@ const CHECKS_OF_PROVEN_TREE = ["leaves", "indexes, rebuilt from the log", "evide
 
 /** Number of bought calls that are fetched at once. */
 const CALLS_AT_ONCE = 8;
-/** Most calls that are held from the line that names them until they are fetched; each takes about 250 bytes. */
+/**
+ * Largest number of calls that are held from the line that names them until they are fetched; each takes about 250
+ * bytes.
+ */
 const MAX_HELD_CALLS = 1 << 18;
 
 type AddFindings = (...findings: Finding[]) => void;

@@ -26,7 +26,7 @@ export interface Finding {
   problems: Problem[];
 }
 
-/** Most problems that are kept for one check. Further ones are only counted. */
+/** Largest number of problems that are kept for one check. Further ones are only counted. */
 const MAX_PROBLEMS = 100;
 
 /**

@@ -139,8 +139,8 @@ interface HeldChange {
 }
 
 /**
- * Most leaves whose changes are held back. An index leaf names a tree size up to its own position, and changes of the
- * leaves from that size on are not in its index.
+ * Largest number of leaves whose changes are held back. An index leaf names a tree size up to its own position, and
+ * changes of the leaves from that size on are not in its index.
  */
 const MAX_HELD_CHANGES = 1 << 18;
 /** Number of shards that are read at once. */

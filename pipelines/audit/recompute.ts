@@ -67,9 +67,9 @@ export async function recompute(
 }
 
 /**
- * Most bytes of evidence lines that are held at once. They take some three times as much memory. If the endpoints of a
- * bucket have more, the bucket's files are read again for each half of these endpoints. If one endpoint has more, its
- * cards are not run.
+ * Largest number of bytes of evidence lines that are held at once. They take some three times as much memory. If the
+ * endpoints of a bucket have more, the bucket's files are read again for each half of these endpoints. If one endpoint
+ * has more, its cards are not run.
  */
 export const MAX_EVIDENCE_BYTES = 128 * 1024 * 1024;
 

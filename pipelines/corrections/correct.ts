@@ -20,7 +20,10 @@ export interface CorrectionOrder {
   says: string;
 }
 
-/** Most records that one command may name. They fit into one batch of the log, which is written whole or not at all. */
+/**
+ * Largest number of records that one command may name. They fit into one batch of the log, which is written whole or
+ * not at all.
+ */
 const MAX_RECORDS = 1_000;
 const MAX_REASON_LENGTH = 2_000;
 const LONE_SURROGATE = /\p{Surrogate}/u;

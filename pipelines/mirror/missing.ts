@@ -26,7 +26,7 @@ const Wanted = z.discriminatedUnion("what", [
 ]);
 export type WantedObject = z.infer<typeof Wanted>;
 
-/** Most missing objects that are listed. If one more is missing, the run fails. */
+/** Largest number of missing objects that are listed. If one more is missing, the run fails. */
 const MAX_MISSING = 100_000;
 /**
  * After the source did not answer for this many objects, and no object was copied in between, a run requests no further

@@ -11,7 +11,7 @@ import type { Source } from "../published/source.ts";
 import type { Pins } from "../published/trust.ts";
 import type { MirrorState, NewestLeaves } from "./state.ts";
 
-/** Most keys documents newer than the mirror's own that one run reads. */
+/** Largest number of keys documents newer than the mirror's own that one run reads. */
 const MAX_DOCUMENTS_AHEAD = 256;
 
 /**

@@ -15,11 +15,11 @@ import { parseVerifierKey } from "../published/trust.ts";
 import { rfc3339 } from "../record/time.ts";
 import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState, UNWITNESSED_REASON } from "./state.ts";
 
-/** Most unproven checkpoints that a round tries to prove, besides those that the sources show now. */
+/** Largest number of unproven checkpoints that a round tries to prove, besides those that the sources show now. */
 const MAX_TRIED_AT_ONCE = 64;
 /**
- * Most equivocation files that are written. One file suffices to prove that the holder of the log's key signed two
- * histories.
+ * Largest number of equivocation files that are written. One file suffices to prove that the holder of the log's key
+ * signed two histories.
  */
 const MAX_FILES = 16;
 

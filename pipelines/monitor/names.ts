@@ -18,7 +18,7 @@ import { addressKey } from "../record/networks.ts";
 import { registrableDomain } from "../record/url.ts";
 import type { MonitorState, WatchedName } from "./state.ts";
 
-/** Most endpoints that are watched. All of them are in memory while leaves are read. */
+/** Largest number of endpoints that are watched. All of them are in memory while leaves are read. */
 const MAX_WATCHED = 100_000;
 /** Number of leaves that are read between two commits. */
 const LEAVES_PER_COMMIT = 8_192;

@@ -6,12 +6,15 @@ import { BadNote, MAX_NOTE_BYTES } from "../../infra/tree/note.ts";
 import type { History } from "./history.ts";
 import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState } from "./state.ts";
 
-/** Most checkpoints on a page, and most bytes of their notes. A page with only one note may have more bytes. */
+/**
+ * Largest number of checkpoints on a page, and most bytes of their notes. A page with only one note may have more
+ * bytes.
+ */
 const PAGE_CHECKPOINTS = 200;
 const PAGE_BYTES = 1024 * 1024;
 /** Longest answer of a peer, bytes. JSON may need six bytes for one byte of a note. */
 const MAX_ANSWER_BYTES = 6 * (PAGE_BYTES + MAX_NOTE_BYTES) + 64 * 1024;
-/** Most pages that are fetched from a peer in one round. */
+/** Largest number of pages that are fetched from a peer in one round. */
 const PAGES_AT_ONCE = 10;
 /** Longest time for a request to a peer and its whole answer, ms. */
 const REQUEST_TIMEOUT_MS = 15_000;

@@ -91,11 +91,14 @@ export type StateStep =
   | "posted"
   | "told";
 
-/** Most proven checkpoints that are stored: almost four years with one every ten minutes. The oldest are dropped. */
+/**
+ * Largest number of proven checkpoints that are stored: almost four years with one every ten minutes. The oldest are
+ * dropped.
+ */
 const MAX_PROVEN = 200_000;
 /**
- * Most unproven checkpoints that are stored. If `peers` are stored, none from a peer is added, since peers may send
- * many; if `all` are stored, none is added.
+ * Largest number of unproven checkpoints that are stored. If `peers` are stored, none from a peer is added, since peers
+ * may send many; if `all` are stored, none is added.
  */
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
 /** Reason why a checkpoint that extends the proven head has not become the head. */

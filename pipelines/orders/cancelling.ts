@@ -31,8 +31,8 @@ const CANCEL_POLL_MS = [0, 50, 200, 500, 1_000, 2_000, 4_000, 4_000] as const;
  */
 const MIN_VALIDITY_TO_CANCEL_S = 10;
 /**
- * Most orders for which this process remembers that it has decided about a cancellation, so that it cancels no payment
- * twice. Beyond this number all are forgotten; a second cancellation would only cost gas.
+ * Largest number of orders for which this process remembers that it has decided about a cancellation, so that it
+ * cancels no payment twice. Beyond this number all are forgotten; a second cancellation would only cost gas.
  */
 const MAX_DECIDED = 10_000;
 

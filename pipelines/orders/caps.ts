@@ -26,24 +26,24 @@ export interface OrderCaps {
   /** Smallest price of a call that is bought. Below it our transactions cost more than our fee. */
   leastPrice: bigint;
   /**
-   * Most that may be at risk at once for one buyer, and for one client network (an IPv4 address, or the IPv6 addresses
-   * with equal first 56 bits), including what they left unpaid today. Also the most that may be lost in a UTC day
-   * through sellers in their orders.
+   * Largest amount that may be at risk at once for one buyer, and for one client network (an IPv4 address, or the IPv6
+   * addresses with equal first 56 bits), including what they left unpaid today. Also the most that may be lost in a UTC
+   * day through sellers in their orders.
    */
   perPayer: bigint;
   perNetwork: bigint;
-  /** Most that may be at risk at once for all orders without credit whose buyer pays after delivery. */
+  /** Largest amount that may be at risk at once for all orders without credit whose buyer pays after delivery. */
   open: bigint;
   /**
-   * Most that may be lost in a UTC day at one payTo (address to pay), at one platform (domain, with all names under
-   * it), at one endpoint.
+   * Largest amount that may be lost in a UTC day at one payTo (address to pay), at one platform (domain, with all names
+   * under it), at one endpoint.
    */
   lossPerPayeeDay: bigint;
   lossPerPlatformDay: bigint;
   lossPerCapDay: bigint;
   /**
-   * Most that may be lost in a UTC day through all orders without credit, and also the most through all sellers
-   * without a letter.
+   * Largest amount that may be lost in a UTC day through all orders without credit, and also the most through all
+   * sellers without a letter.
    */
   lossPerDay: bigint;
   /**
@@ -52,22 +52,25 @@ export interface OrderCaps {
    */
   wastedPerPayerDay: bigint;
   wastedPerNetworkDay: bigint;
-  /** Most bytes that we store for uncharged orders of a UTC day: of one payer, and of one client network. */
+  /**
+   * Largest number of bytes that we store for uncharged orders of a UTC day: of one payer, and of one client network.
+   */
   bytesPerPayerDay: bigint;
   bytesPerNetworkDay: bigint;
 }
 
 /**
- * Most failed transactions for one wallet in a UTC day. If each costs a cent of gas, they cost us less than a dollar.
+ * Largest number of failed transactions for one wallet in a UTC day. If each costs a cent of gas, they cost us less
+ * than a dollar.
  */
 const WASTED_PER_PAYER_DAY = 60n;
 /**
- * Most that may be lost in a UTC day through all sellers with a letter before only orders on credit are bought, as a
- * multiple of `lossPerDay`. It is above 1, since one buyer's input can make many honest sellers answer with an error
- * for which they were paid.
+ * Largest amount that may be lost in a UTC day through all sellers with a letter before only orders on credit are
+ * bought, as a multiple of `lossPerDay`. It is above 1, since one buyer's input can make many honest sellers answer
+ * with an error for which they were paid.
  */
 const LETTERED_LOSS_FACTOR = 4n;
-/** Most bytes that we store for one payer's uncharged orders of a UTC day. */
+/** Largest number of bytes that we store for one payer's uncharged orders of a UTC day. */
 const BYTES_PER_PAYER_DAY = 64n * 1024n * 1024n;
 /** The daily limits of a client network, as a multiple of one payer's, since several buyers may share a network. */
 const NETWORK_FACTOR = 4n;

@@ -7,7 +7,10 @@ import { isClosed, isEnded, type Order } from "./order.ts";
 import type { OrderLog } from "./order-log.ts";
 import { OBJECTS_FOLDER, type ObjectKind, parseObjectKey } from "./order-objects.ts";
 
-/** Most objects that one turn of the sweep examines, and most that it removes, so that a turn takes a second or two. */
+/**
+ * Largest number of objects that one turn of the sweep examines, and most that it removes, so that a turn takes a
+ * second or two.
+ */
 const TURN_LIMITS = { looks: 1_000, removes: 250 };
 /**
  * If objects take too much room, answers that only a buyer needs are removed early, in pages of neighbouring keys: a
@@ -56,8 +59,8 @@ export interface SweepDeps {
   /** Number of UTC days for which the answer of a charged order is kept. */
   keepDays: number;
   /**
-   * Most bytes of all objects together. Above this the oldest answers of charged orders are removed before `keepDays`
-   * are over.
+   * Largest number of bytes of all objects together. Above this the oldest answers of charged orders are removed before
+   * `keepDays` are over.
    */
   maxBytes: number;
   logger: Pick<Logger, "warn">;

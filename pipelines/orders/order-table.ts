@@ -18,8 +18,8 @@ import {
 import { debtNamesOf, type SellerIdentity, type Stake, SUM, Sums, stakesOf } from "./stakes.ts";
 
 /**
- * Most closed orders (for which no money can move any more) in memory. If there are more, the one that was closed
- * first is dropped.
+ * Largest number of closed orders (for which no money can move any more) in memory. If there are more, the one that was
+ * closed first is dropped.
  */
 const MAX_CLOSED = 100_000;
 

@@ -31,7 +31,7 @@ export interface RecoveryDeps {
  * order. The order's own replica, if it is alive, cancels the payment sooner.
  */
 const ABANDONED_AFTER_MS = 20_000;
-/** Most cancellations in progress at the same time. On a slow chain each takes half a minute. */
+/** Largest number of cancellations in progress at the same time. On a slow chain each takes half a minute. */
 const CANCELS_AT_ONCE = 4;
 /**
  * Chain seconds after an authorization's expiry for which we wait, since a node that lags may not yet report a
@@ -61,9 +61,12 @@ interface OrderKind {
    * up to {@link MAX_PAUSE_MS}.
    */
   everyMs: number;
-  /** Most orders that are checked at the same time. */
+  /** Largest number of orders that are checked at the same time. */
   atOnce: number;
-  /** Most orders that are checked in one turn. If more are due, those that have been due longest come first. */
+  /**
+   * Largest number of orders that are checked in one turn. If more are due, those that have been due longest come
+   * first.
+   */
   perTurn: number;
 }
 
@@ -97,11 +100,11 @@ interface NextLook {
 const wasRefusedThoughCovered = ({ state, refusedAt, quote }: Order): boolean =>
   state === "settle_unknown" && refusedAt !== null && parseMoney(refusedAt) >= parseMoney(quote.total);
 
-/** Most transactions that are sent to charge one order, since we may pay the gas of each. */
+/** Largest number of transactions that are sent to charge one order, since we may pay the gas of each. */
 const MAX_CHARGE_TXS = 3;
 /**
- * Most losses (payments to sellers whose answer failed) for which one round reads from the chain whether the seller
- * sent the money back.
+ * Largest number of losses (payments to sellers whose answer failed) for which one round reads from the chain whether
+ * the seller sent the money back.
  */
 const LOSSES_PER_ROUND = 20;
 
@@ -571,8 +574,8 @@ export interface RunningRecovery {
 const TURN_INTERVAL_MS = 1_000;
 const LOSSES_INTERVAL_MS = 300_000;
 /**
- * Most turns in progress at the same time: for each kind of orders one turn may be checking it, and one more may
- * begin.
+ * Largest number of turns in progress at the same time: for each kind of orders one turn may be checking it, and one
+ * more may begin.
  */
 const MAX_TURNS = KINDS.length + 1;
 

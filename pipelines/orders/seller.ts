@@ -117,7 +117,7 @@ export interface QuotedEndpoint extends Pick<SellerQuote, "cap" | "lettered"> {
 
 /** Longest JSON Schema that is used to validate an answer, characters. */
 const MAX_SCHEMA_CHARS = 100_000;
-/** Most characters of a signed payment header that are not repeated from the seller's 402. */
+/** Largest number of characters of a signed payment header that are not repeated from the seller's 402. */
 const MAX_SIGNED_WITHOUT_ECHO = 2_048;
 /**
  * Longest validity of our payment to a seller, chain seconds. It is short, since a seller that gave no answer can

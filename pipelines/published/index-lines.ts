@@ -16,7 +16,7 @@ import type { Source } from "./source.ts";
  * It has a line for every listed endpoint, with the card that GET /v1/check shows.
  */
 
-/** Most lines of a shard (file of the index) on average. */
+/** Largest number of lines of a shard (file of the index) on average. */
 const MAX_MEAN_SHARD_LINES = 256;
 
 /** The text shown for an endpoint without a card (verification-method.md section 8). */

@@ -2,7 +2,7 @@ import { MAX_BUNDLE_BYTES } from "../../infra/tree/bundle.ts";
 import { HASH_BYTES } from "../../infra/tree/hash.ts";
 import { TILE_WIDTH } from "../../infra/tree/path.ts";
 
-/** Most bytes of each kind of public object, so that no source can fill memory or disk. */
+/** Largest number of bytes of each kind of public object, so that no source can fill memory or disk. */
 export const MAX_BYTES = {
   note: 64 * 1024,
   tile: TILE_WIDTH * HASH_BYTES,

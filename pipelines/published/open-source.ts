@@ -39,7 +39,7 @@ export async function findRecordFolder(name: string): Promise<RecordFolder | nul
 
 export interface HttpSourceOptions {
   clock: Clock;
-  /** Most attempts for one object without progress (default 5), with a pause between two attempts. */
+  /** Largest number of attempts for one object without progress (default 5), with a pause between two attempts. */
   tries?: number;
   /**
    * First pause in ms (default 250). Each further pause is twice as long; each is shortened by up to half at random.
@@ -188,7 +188,7 @@ export class HttpSource implements Source {
   }
 }
 
-/** Most bytes that are read of the body of an answer with status 403. S3 sends a few hundred. */
+/** Largest number of bytes that are read of the body of an answer with status 403. S3 sends a few hundred. */
 const MAX_REFUSAL_BYTES = 4_096;
 
 /** Reads from an answer whether its key exists. @throws RetryableError for a server that is busy */

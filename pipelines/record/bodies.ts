@@ -549,7 +549,7 @@ export const Standing = z.looseObject({
 });
 export type Standing = z.infer<typeof Standing>;
 
-/** Most capability ids of one watcher. */
+/** Largest number of capability ids of one watcher. */
 export const MAX_WATCHED_IDS = 300;
 
 /**

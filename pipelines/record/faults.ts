@@ -7,7 +7,7 @@ export interface SchemaFault {
   detail: string;
 }
 
-/** Most faults that are reported for one value. */
+/** Largest number of faults that are reported for one value. */
 const MAX_FAULTS = 20;
 /** Longest member name in a report, characters. A stranger may choose the name. */
 const MAX_NAME_CHARS = 100;
@@ -65,7 +65,7 @@ export function faultsOf(error: z.ZodError): SchemaFault[] {
 export const pointerOf = (path: readonly PropertyKey[]): string =>
   `/${path.map((part) => String(part).replaceAll("~", "~0").replaceAll("/", "~1")).join("/")}`;
 
-/** Most members of a path that {@link findInexact} returns; the rest is cut off. */
+/** Largest number of members of a path that {@link findInexact} returns; the rest is cut off. */
 const MAX_PATH = 8;
 
 /**

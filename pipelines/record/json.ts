@@ -45,13 +45,13 @@ export const text = (value: unknown, max: number): string | undefined =>
  */
 export const MAX_NESTED = 2 * MAX_DEPTH;
 /**
- * Most values in one JSON text that is parsed. Payment terms and API descriptions of real sellers have some
- * thousands.
+ * Largest number of values in one JSON text that is parsed. Payment terms and API descriptions of real sellers have
+ * some thousands.
  */
 export const MAX_VALUES = 200_000;
 /**
- * Most values in a JSON text of a kind that may be long: a paid answer may be a megabyte of numbers, and a catalogue
- * may send all its endpoints at once.
+ * Largest number of values in a JSON text of a kind that may be long: a paid answer may be a megabyte of numbers, and a
+ * catalogue may send all its endpoints at once.
  */
 export const MAX_VALUES_LONG_TEXT = 1_000_000;
 

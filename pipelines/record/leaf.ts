@@ -51,7 +51,7 @@ export type GradeLeaf = z.infer<typeof GradeLeaf>;
 /** Returns when the card of a leaf was computed; if the card does not state that, when it was published. */
 export const cardTime = ({ card, at }: Pick<GradeLeaf, "card" | "at">): string => card.computed_at ?? at;
 
-/** Most offers that a listing leaf holds, in the order of the 402 that named them. */
+/** Largest number of offers that a listing leaf holds, in the order of the 402 that named them. */
 export const MAX_LISTED_OFFERS = 16;
 
 /**

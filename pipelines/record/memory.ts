@@ -200,7 +200,7 @@ export interface AwaitedIntent extends OpenIntent {
   seen: BodyOf<"settlement"> | null;
 }
 
-/** Most unanswered payments that {@link Memory.readDebts} returns; older ones are left out. */
+/** Largest number of unanswered payments that {@link Memory.readDebts} returns; older ones are left out. */
 export const MAX_UNDELIVERED = 10_000;
 
 export interface Debts {

@@ -183,7 +183,10 @@ export function readHandshakeRequest(text: string): HandshakeRequest | null {
   }
 }
 
-/** Most payout addresses that are stored for one endpoint: those that its 402s named last (sql/samples/seen). */
+/**
+ * Largest number of payout addresses that are stored for one endpoint: those that its 402s named last
+ * (sql/samples/seen).
+ */
 export const MAX_PAY_TOS = 64;
 
 /** A record of the topic `corrections`. */

@@ -58,7 +58,7 @@ export interface RegisterSettings {
  * libuv's pool.
  */
 const MAX_CONCURRENT_QUESTIONS = 2;
-/** Most questions that wait for their turn. Further ones are refused. */
+/** Largest number of questions that wait for their turn. Further ones are refused. */
 const MAX_WAITING_QUESTIONS = 64;
 
 /** An opened register file. After it was replaced, it is closed as soon as the last question to it has ended. */

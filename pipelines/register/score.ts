@@ -49,7 +49,10 @@ export interface Score {
   allWords: boolean;
 }
 
-/** Most words of each text that are compared: the longest names have some forty. Further words count as not similar. */
+/**
+ * Largest number of words of each text that are compared: the longest names have some forty. Further words count as not
+ * similar.
+ */
 const MAX_WORDS = 40;
 
 /**

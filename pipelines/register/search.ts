@@ -99,14 +99,14 @@ export interface Matches {
   more: boolean;
 }
 
-/** Most names or companies that one query of a search returns. Only these are scored. */
+/** Largest number of names or companies that one query of a search returns. Only these are scored. */
 const MAX_SCORED_NAMES = 200;
 /**
  * Limits the search for similar names: the words of the question are used from the rarest on, as long as at most this
  * many names contain them. At least one word is used.
  */
 const MAX_CANDIDATE_NAMES = 60_000;
-/** Most words of a question that are searched for. If it has more, the longest are searched for. */
+/** Largest number of words of a question that are searched for. If it has more, the longest are searched for. */
 const MAX_WORDS = 12;
 /** For one word of a question, at most this many words of the register with a similar spelling are searched for. */
 const MAX_SIMILAR_WORDS = 12;

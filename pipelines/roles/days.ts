@@ -6,8 +6,8 @@ import type { Owner } from "./protocol/owner.ts";
 import type { Filing, Publishing } from "./protocol/publishing.ts";
 
 /**
- * Most rounds (of some days each) in one call, so that the call ends even if many days are due after a long outage.
- * The next call does the rest.
+ * Largest number of rounds (of some days each) in one call, so that the call ends even if many days are due after a
+ * long outage. The next call does the rest.
  */
 const MAX_ROUNDS = 64;
 

@@ -78,8 +78,8 @@ const NO_HEALTH_REPORTS: Pick<HealthReporter, "during"> = { during: (_, run) => 
 const CATALOGUES_AT_ONCE = 4;
 
 /**
- * Most endpoints for which the stored budget report has the cost of the next better letter. At this number the
- * report, which is made every ten minutes, takes some seconds.
+ * Largest number of endpoints for which the stored budget report has the cost of the next better letter. At this number
+ * the report, which is made every ten minutes, takes some seconds.
  */
 const MAX_BUDGET_ENDPOINTS = 500;
 

@@ -37,7 +37,7 @@ export const textAnswer = (status: WitnessAnswer["status"], text: string): Witne
   type: TEXT_TYPE,
 });
 
-/** Most logs of one witness. Each log has one row in the state file, and nothing else there grows. */
+/** Largest number of logs of one witness. Each log has one row in the state file, and nothing else there grows. */
 const MAX_LOGS = 1_000;
 
 /**

@@ -66,7 +66,7 @@ export function explainMatch(view: View, asked: string, { cap, matched }: Match,
   ];
 }
 
-/** Most endpoints with the same url, path or origin that are looked up in the view. */
+/** Largest number of endpoints with the same url, path or origin that are looked up in the view. */
 const MAX_COMPARED = 200;
 /** Largest number of endpoints of one host that a hint names. */
 const MAX_NAMED = 5;

@@ -29,8 +29,8 @@ export interface RelatedVerdict {
 }
 
 /**
- * Most endpoints that one sentence names, and most payees for which {@link relatedVerdict} makes a sentence each; the
- * others are only counted.
+ * Largest number of endpoints that one sentence names, and most payees for which {@link relatedVerdict} makes a
+ * sentence each; the others are only counted.
  */
 const MAX_NAMED = 2;
 

@@ -13,7 +13,7 @@ export interface CacheBounds {
   /** How long an answer is valid, ms. */
   ttlMs: number;
   maxEntries: number;
-  /** Most bytes of all answers plus characters of all keys. */
+  /** Largest number of bytes of all answers plus characters of all keys. */
   maxBytes: number;
 }
 

@@ -20,7 +20,7 @@ export interface LimitResult {
   resetS: number;
 }
 
-/** Most clients of one limiter; the one seen longest ago is forgotten first. */
+/** Largest number of clients of one limiter; the one seen longest ago is forgotten first. */
 const MAX_CLIENTS = 100_000;
 
 /**

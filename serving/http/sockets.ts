@@ -9,7 +9,9 @@ const MEASUREMENTS = 10;
 /** Longest pause between two measurements, ms. */
 const MAX_PAUSE_MS = 1_000;
 
-/** Most unanswered requests of one socket; pipelined answers are buffered until the client reads the first. */
+/**
+ * Largest number of unanswered requests of one socket; pipelined answers are buffered until the client reads the first.
+ */
 const MAX_UNANSWERED = 32;
 
 const TIMEOUT_RESPONSE = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

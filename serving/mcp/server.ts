@@ -192,9 +192,9 @@ function answerMessage(context: McpContext, headers: Headers, message: unknown):
   return handler.fetch(request, { parsedBody: message });
 }
 
-/** Most bytes of a message: room for 200 dependencies with urls of the greatest length, escaped. */
+/** Largest number of bytes of a message: room for 200 dependencies with urls of the greatest length, escaped. */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
-/** Most messages of a batch (batches exist in revision 2025-03-26). */
+/** Largest number of messages of a batch (batches exist in revision 2025-03-26). */
 const MAX_BATCH_MESSAGES = 20;
 
 /** POST /mcp: the MCP server over HTTP, without sessions. */

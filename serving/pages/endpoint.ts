@@ -99,7 +99,7 @@ const answeredDay = (content: EndpointPage): string | null => {
   return day === undefined ? null : dayOf(new Date(day * DAY_MS));
 };
 
-/** Most days in the table of failures; the newest are shown. */
+/** Largest number of days in the table of failures; the newest are shown. */
 const MAX_FAILED_DAYS = 30;
 
 /** Renders a table of the days with unanswered handshakes or undelivered paid calls, with each day's evidence file. */
@@ -171,7 +171,7 @@ ${verificationPart(content)}`;
 
 const command = (text: string): unknown => html`<pre tabindex="0"><code>${text}</code></pre>`;
 
-/** Most evidence files that a page names; the newest are named. */
+/** Largest number of evidence files that a page names; the newest are named. */
 const MAX_NAMED_FILES = 8;
 
 function evidencePart(view: View, bucket: number): unknown {

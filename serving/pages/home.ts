@@ -236,7 +236,7 @@ ${simulatedNote(simulated)}${facts ? answerPart({ ...content, facts }) : ""}
   return page({ title: facts ? `Check: ${facts.band}` : "Check before you pay", body });
 }
 
-/** Most endpoints of each class on the leaderboard. */
+/** Largest number of endpoints of each class on the leaderboard. */
 const LEADERS_PER_CLASS = 10;
 
 function leaderRow(view: View, entry: ListedEntry, place: number): unknown {

@@ -4,7 +4,7 @@ import { type CardEntry, type Entry, headlineOf, isListed, type ListedEntry } fr
 import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
 
-/** Most endpoints on one page of the market. */
+/** Largest number of endpoints on one page of the market. */
 export const ROWS_PER_PAGE = 100;
 
 /** Orders of the market, with the words of the form. */

@@ -2,7 +2,10 @@ import { entriesPath, TILE_WIDTH } from "../../infra/tree/path.ts";
 import { base64, fromBase64 } from "../client/bytes.ts";
 import { BadObject, type Get, leafHash, nodeHash, type Progress, readBundleLeaves } from "./objects.ts";
 
-/** Most entry bundles (files of 256 leaves of the log) that are read for one card: 16,384 leaves, some 25 MB. */
+/**
+ * Largest number of entry bundles (files of 256 leaves of the log) that are read for one card: 16,384 leaves, some 25
+ * MB.
+ */
 const MAX_BUNDLES = 64;
 
 /** Place of a card (signed grade) in the tree of a proven checkpoint. */

@@ -8,9 +8,9 @@ import type { Source } from "../../pipelines/published/source.ts";
 export type ReadStore = Pick<Store, "get" | "getRange" | "head">;
 
 export interface LiveBounds {
-  /** Most bytes of one object. */
+  /** Largest number of bytes of one object. */
   maxBytes: number;
-  /** Most bytes of all cached objects. */
+  /** Largest number of bytes of all cached objects. */
   cacheBytes: number;
   /** How long `live/view.json` is served from the cache, ms. */
   viewTtlMs: number;

@@ -3,9 +3,9 @@ import { faultOfLei } from "../../pipelines/register/score.ts";
 import { REASONS } from "../../pipelines/register/search.ts";
 import { forbidsAll, refusalSchema, requiresAll } from "./common.ts";
 
-/** Most matches in one answer (docs/companies-lookup.md). */
+/** Largest number of matches in one answer (docs/companies-lookup.md). */
 const MAX_MATCHES = 20;
-/** Most names in one question, each at the price of one question (docs/companies-lookup.md). */
+/** Largest number of names in one question, each at the price of one question (docs/companies-lookup.md). */
 export const MAX_NAMES = 50;
 
 const boundedText = (maxLength: number) =>

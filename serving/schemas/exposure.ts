@@ -5,9 +5,9 @@ import { BadUrl, normaliseUrl } from "../../pipelines/record/url.ts";
 import { CheckFacts, CheckQuery } from "./check.ts";
 import { Money } from "./common.ts";
 
-/** Most dependencies of one request. */
+/** Largest number of dependencies of one request. */
 export const MAX_DEPENDENCIES = 200;
-/** Most calls a month of one dependency. */
+/** Largest number of calls a month of one dependency. */
 export const MAX_CALLS = 1_000_000_000;
 
 const describeBadUrl = (url: string): string | null => {

@@ -109,7 +109,7 @@ export const PlanAnswer = z.strictObject({
 });
 export type PlanAnswer = z.infer<typeof PlanAnswer>;
 
-/** Most endpoints that are tried for one order, one after the other. */
+/** Largest number of endpoints that are tried for one order, one after the other. */
 export const MAX_CANDIDATES = 5;
 
 const TextRecord = z

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
 import { HTTP_URL, isWholeText, URL_OR_ID, URL_OR_ID_MESSAGE, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
-/** Most endpoints of one watcher. */
+/** Largest number of endpoints of one watcher. */
 const MAX_WATCHED = 100;
 
 /** Reports whether a text is padded base64 of 24 to 64 bytes. */

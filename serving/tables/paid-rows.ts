@@ -82,9 +82,9 @@ export interface PaidRowBounds {
   maxFileBytes: number;
   /** Largest number of uncompressed bytes of a file; a longer one is not read. */
   maxUnpackedBytes: number;
-  /** Most bytes of text of all rows and facts in memory. */
+  /** Largest number of bytes of text of all rows and facts in memory. */
   maxCachedBytes: number;
-  /** Most files that may wait to be read; further ones are refused. */
+  /** Largest number of files that may wait to be read; further ones are refused. */
   maxWaiting: number;
 }
 

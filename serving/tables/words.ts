@@ -29,7 +29,7 @@ export const CLASS_WORDS: Readonly<Record<string, string>> = {
 const MAX_CPU_MS = 5_000;
 /** Limit on the thread's memory, MiB. SQLite's own memory is not counted. */
 const MEMORY = { maxOldGenerationSizeMb: 256 };
-/** Most queries and batches of texts that may wait for the thread. */
+/** Largest number of queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
 /** Number of endpoints that are compared before the event loop has its turn. */
 const ENTRIES_PER_TURN = 1_000;

@@ -13,10 +13,15 @@ import { Problem } from "../http/problem.ts";
 /** Days that a body is kept after the day on which it was fetched. */
 export const KEPT_DAYS = 30;
 
-/** Most bytes of all stored bodies together: room for some 400 of the largest, or for 80,000 web pages of 50 kB. */
+/**
+ * Largest number of bytes of all stored bodies together: room for some 400 of the largest, or for 80,000 web pages of
+ * 50 kB.
+ */
 const MAX_BYTES = 4 * 2 ** 30;
 
-/** Most names of buyers whose bytes are counted; beyond it, the name that stored longest ago is forgotten. */
+/**
+ * Largest number of names of buyers whose bytes are counted; beyond it, the name that stored longest ago is forgotten.
+ */
 const MAX_NAMES = 10_000;
 
 /** Folder of the bodies, in the store that also holds the orders. It has one subfolder for each day of fetching. */
@@ -39,7 +44,7 @@ export interface BodiesDeps {
   clock: Pick<Clock, "now">;
   logger: Pick<Logger, "warn">;
   metrics: Pick<Metrics, "count" | "gauge">;
-  /** Most bytes of all stored bodies together. Default 4 GiB. */
+  /** Largest number of bytes of all stored bodies together. Default 4 GiB. */
   maxBytes?: number;
 }
 

@@ -15,8 +15,8 @@ export interface FetchOptions {
   /** JSON pointer to the address in the request's body, for errors. */
   pointer: string;
   /**
-   * Most redirects that are followed. Default: the limit of `evidence`, the egress profile (set of limits on outgoing
-   * requests) of these fetches.
+   * Largest number of redirects that are followed. Default: the limit of `evidence`, the egress profile (set of limits
+   * on outgoing requests) of these fetches.
    */
   hops?: number | undefined;
   /** The client whose fair share of fetches is used. */

@@ -7,13 +7,13 @@ import { identityTopic, topicOf } from "./topics.ts";
 /** Longest wait of one read, ms. */
 const READ_WAIT_MS = 100;
 /**
- * Most attempts of the first read of new topics. A busy broker may be elected leader of a topic before it knows the
- * topic.
+ * Largest number of attempts of the first read of new topics. A busy broker may be elected leader of a topic before it
+ * knows the topic.
  */
 const FIRST_READ_TRIES = 4;
 /**
- * Most reads of the identity record after it was written. A broker that has just become the leader may not return it
- * at once.
+ * Largest number of reads of the identity record after it was written. A broker that has just become the leader may not
+ * return it at once.
  */
 const REREAD_TRIES = 20;
 

@@ -31,8 +31,8 @@ import { KafkaWriter } from "./writer.ts";
 /** Longest wait of one fetch, ms. It is short, since a connection serves its requests one after the other. */
 const FETCH_WAIT_MS = 100;
 /**
- * Most attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some requests by
- * itself.
+ * Largest number of attempts to open the log. A connection may be cut at any request, and kafkajs repeats only some
+ * requests by itself.
  */
 const OPEN_TRIES = 5;
 /** Pause after a failed attempt, ms, times the number of attempts so far. */

@@ -6,13 +6,13 @@ import { decodeBatches, EVENT_ID, whyUnsupported } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
 /**
- * Most compressed bytes of one fetch; a single larger batch is returned complete. With larger fetches, records would
- * wait so long to be read that the garbage collector would copy them.
+ * Largest number of compressed bytes of one fetch; a single larger batch is returned complete. With larger fetches,
+ * records would wait so long to be read that the garbage collector would copy them.
  */
 const FETCH_BYTES = 256 * 1024;
-/** Most value bytes of buffered records. */
+/** Largest number of value bytes of buffered records. */
 const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
-/** Most attempts at one request to a broker, since the leader of a partition may change meanwhile. */
+/** Largest number of attempts at one request to a broker, since the leader of a partition may change meanwhile. */
 const TRIES = 8;
 /** Pause after a failed attempt, ms, times the number of attempts so far. */
 const PAUSE_MS = 250;

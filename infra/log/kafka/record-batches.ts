@@ -13,8 +13,8 @@ export const EVENT_ID = "event_id";
 const EVENT_ID_BYTES = Buffer.from(EVENT_ID);
 
 /**
- * Most bytes of the records of one batch after decompression. The writer puts at most 1.5 MB of values into a batch
- * (writer.ts), and a broker limits only the compressed size: 2 KB of zstd can hold 64 MiB of zeros.
+ * Largest number of bytes of the records of one batch after decompression. The writer puts at most 1.5 MB of values
+ * into a batch (writer.ts), and a broker limits only the compressed size: 2 KB of zstd can hold 64 MiB of zeros.
  */
 export const MAX_UNPACKED_BYTES = 16 * MAX_VALUE_BYTES;
 

@@ -49,8 +49,8 @@ const toConfigEntries = (more: Record<string, string>) =>
   Object.entries(more).map(([name, value]) => ({ name, value }));
 
 /**
- * Most attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError instead of
- * trying again.
+ * Largest number of attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError
+ * instead of trying again.
  */
 const LIST_TRIES = 8;
 const LIST_PAUSE_MS = 500;
@@ -96,8 +96,8 @@ export async function createTopics(
 }
 
 /**
- * Most attempts to find the leaders of new topics. For some seconds a busy broker may not know topics that its
- * controller created, and the wait of kafkajs ends at the first such answer.
+ * Largest number of attempts to find the leaders of new topics. For some seconds a busy broker may not know topics that
+ * its controller created, and the wait of kafkajs ends at the first such answer.
  */
 const LEADER_TRIES = 60;
 const LEADER_PAUSE_MS = 250;

@@ -6,13 +6,13 @@ import { topicOf } from "./topics.ts";
 const { CompressionTypes } = kafkajs;
 
 /**
- * Most value bytes of one request of a partition. The batch must fit into `max.message.bytes`, even if compression
- * makes it larger.
+ * Largest number of value bytes of one request of a partition. The batch must fit into `max.message.bytes`, even if
+ * compression makes it larger.
  */
 const CHUNK_BYTES = 1_500_000;
-/** Most records of one request. */
+/** Largest number of records of one request. */
 const CHUNK_RECORDS = 5_000;
-/** Most value bytes that wait in all queues together; an append beyond that is refused. */
+/** Largest number of value bytes that wait in all queues together; an append beyond that is refused. */
 const MAX_WAITING_BYTES = 256 * 1024 * 1024;
 /** Longest time for which a broker waits until enough copies store an append, ms. */
 const ACK_TIMEOUT_MS = 10_000;

@@ -2,7 +2,7 @@ import { S3ServiceException } from "@aws-sdk/client-s3";
 import { systemClock } from "../../clock.ts";
 import { ObjectTooLarge, StoreDown, StoreFull, StoreRefused, StoreUnfit } from "../store.ts";
 
-/** Most attempts of one request. */
+/** Largest number of attempts of one request. */
 const MAX_ATTEMPTS = 6;
 /**
  * Half of the upper bound of the first pause, ms. Pauses are random, and their upper bound doubles with each attempt.

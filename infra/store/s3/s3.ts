@@ -226,7 +226,7 @@ export async function probeStore(store: Store): Promise<void> {
   }
 }
 
-/** Most keys of one page of a listing. */
+/** Largest number of keys of one page of a listing. */
 const MAX_PAGE_KEYS = 1_000;
 
 const infoOf = (

@@ -39,7 +39,7 @@ export interface ClassQuestion {
  * example, as if it had no mapping, until it gets another mapping.
  */
 const MAX_CONTROLS = 3;
-/** Most endpoints whose trials this process remembers in addition to the record. */
+/** Largest number of endpoints whose trials this process remembers in addition to the record. */
 const MAX_TRIALS = 100_000;
 
 /** Makes a text by which two states of a mapping are compared; empty if there is no mapping. */

@@ -18,11 +18,11 @@ import type { Recorder } from "../recorder.ts";
 const MIN_PAYEES = 3;
 /** Number of closed days that are checked, so that days on which this process did not run are checked later. */
 const DAYS_BACK = 7;
-/** Most corrections in one append. */
+/** Largest number of corrections in one append. */
 const CORRECTIONS_PER_APPEND = 200;
 /**
- * Most withdrawn calls that are remembered until the lake (the database of the log's rows) has loaded their
- * corrections.
+ * Largest number of withdrawn calls that are remembered until the lake (the database of the log's rows) has loaded
+ * their corrections.
  */
 const MAX_REMEMBERED = 100_000;
 

@@ -9,11 +9,11 @@ import { MAX_ROWS } from "./tables.ts";
 
 const PAGE_SIZE = 100;
 const MAX_PAGES = 1_000;
-/** Most bytes that one pass (one reading of all pages) may fetch. */
+/** Largest number of bytes that one pass (one reading of all pages) may fetch. */
 const MAX_BYTES = 256 * 1024 * 1024;
 /**
- * Most passes over a catalogue. Rows are lost and repeated when a catalogue changes while its pages are read, so passes
- * are made until one finds nothing new.
+ * Largest number of passes over a catalogue. Rows are lost and repeated when a catalogue changes while its pages are
+ * read, so passes are made until one finds nothing new.
  */
 const MAX_PASSES = 3;
 
@@ -32,7 +32,7 @@ const CONTINUE_PAUSE_MS = 300_000;
 const MAX_READ_MS = 900_000;
 /** Age at which an unfinished read is given up and starts again, since its first rows are old, ms. */
 const MAX_AGE_MS = 86_400_000;
-/** Most unfinished reads that are remembered. */
+/** Largest number of unfinished reads that are remembered. */
 const MAX_UNFINISHED = 32;
 /**
  * The rows of an unfinished read that has fetched more bytes than this are not remembered, and the next read starts

@@ -26,7 +26,7 @@ export interface ParsedListing {
 
 /** Longest YAML that is read, characters. Its parser is slow, and OpenAPI documents are smaller. */
 const MAX_YAML_CHARS = 4 * 1024 * 1024;
-/** Most values of one YAML text. The target of an alias is counted each time. */
+/** Largest number of values of one YAML text. The target of an alias is counted each time. */
 const MAX_YAML_VALUES = 500_000;
 
 const createEmptyListing = (document: unknown): ParsedListing => ({

@@ -68,7 +68,7 @@ export const emptyReport = (says?: string): IntakeReport => ({
   ...(says === undefined ? {} : { says }),
 });
 
-/** Most rejected rows that a report on many sources keeps. All rejected rows are counted. */
+/** Largest number of rejected rows that a report on many sources keeps. All rejected rows are counted. */
 const MAX_REPORTED_ROWS = 10_000;
 
 /** Adds the report on a further source to `total`, except its `unverified` and `says`. */
@@ -82,16 +82,16 @@ export function addReport(total: IntakeReport, addition: IntakeReport): void {
   for (const claim of addition.claims) total.claims.push(claim);
 }
 
-/** Most origins whose last rereading is remembered. */
+/** Largest number of origins whose last rereading is remembered. */
 const MAX_ORIGINS = 20_000;
 /**
  * Least time between two rereadings of one origin, ms of the observer's clock, even if several 402s differ from the
  * origin's listing.
  */
 const MIN_REREAD_INTERVAL_MS = 60_000;
-/** Most urls whose method is remembered. A forgotten method is found again by the next probe. */
+/** Largest number of urls whose method is remembered. A forgotten method is found again by the next probe. */
 const MAX_REMEMBERED_METHODS = 100_000;
-/** Most rows in one request to the reader (the thread that parses data from strangers). */
+/** Largest number of rows in one request to the reader (the thread that parses data from strangers). */
 const ROWS_PER_REQUEST = 100;
 /**
  * After this many rows of one source that could not be read within the time and memory for a row, the source's other

@@ -3,23 +3,29 @@ import { get, isObject, type JsonObject, MAX_KEPT_BYTES, text, valueIfKeepable, 
 import { type Rejected, refusesPaidCalls, rejectRow } from "./claims.ts";
 import { ZERO_PRICE } from "./wellknown.ts";
 
-/** Most operations of one document that are read. */
+/** Largest number of operations of one document that are read. */
 const MAX_OPERATIONS = 5_000;
-/** Most values of one schema with its references resolved. */
+/** Largest number of values of one schema with its references resolved. */
 const MAX_SCHEMA_NODES = 2_000;
-/** Most levels of one schema. */
+/** Largest number of levels of one schema. */
 const MAX_SCHEMA_DEPTH = 24;
 /** Longest reference that is followed, characters. */
 const MAX_REF_CHARS = 1_024;
 /**
- * Most characters of one schema while it is resolved. The result is then checked against the size that the record can
- * keep.
+ * Largest number of characters of one schema while it is resolved. The result is then checked against the size that the
+ * record can keep.
  */
 const MAX_SCHEMA_CHARS = 2 * MAX_KEPT_BYTES;
-/** Most values of all schemas of one document: a thousand for each endpoint that discovery may add from a domain. */
+/**
+ * Largest number of values of all schemas of one document: a thousand for each endpoint that discovery may add from a
+ * domain.
+ */
 const MAX_TOTAL_NODES = 200_000;
 const MAX_TOTAL_CHARS = 2 * 1024 * 1024;
-/** Most values that are walked for all schemas of one document, including schemas that turn out to be too big. */
+/**
+ * Largest number of values that are walked for all schemas of one document, including schemas that turn out to be too
+ * big.
+ */
 const MAX_VISITED_VALUES = 500_000;
 const VERBS = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 /** Extensions by which sellers mark an operation as paid. None of them is a standard. */
@@ -181,7 +187,7 @@ interface Parameter {
   value: unknown;
 }
 
-/** Most parameters of one path item or operation that are read. */
+/** Largest number of parameters of one path item or operation that are read. */
 const MAX_PARAMETERS = 64;
 
 /**

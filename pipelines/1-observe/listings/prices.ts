@@ -63,7 +63,7 @@ export function hasVariablePrice(item: unknown): boolean {
 }
 
 const ATOMIC_AMOUNT = /^\d{1,78}$/;
-/** Most offers of one row that are read. The record holds no more. */
+/** Largest number of offers of one row that are read. The record holds no more. */
 const MAX_OFFERS = 64;
 
 /**

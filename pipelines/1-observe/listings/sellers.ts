@@ -13,7 +13,7 @@ import { addReport, emptyReport, type Intake, type IntakeReport } from "./intake
 
 /** Time for which a seller's own listing is still read after its endpoints were delisted, ms. */
 const READ_AFTER_LEAVING_MS = 30 * 86_400_000;
-/** Most origins whose day of the last reading is remembered. */
+/** Largest number of origins whose day of the last reading is remembered. */
 const MAX_ORIGINS = 100_000;
 
 export interface SellersParts {

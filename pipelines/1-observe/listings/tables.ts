@@ -2,7 +2,7 @@ import { parse } from "csv-parse/sync";
 import { isObject, type JsonObject, parseJson } from "../json.ts";
 import { type Rejected, rejectRow } from "./claims.ts";
 
-/** Most rows of one file that are read. An operator has to split a longer list. */
+/** Largest number of rows of one file that are read. An operator has to split a longer list. */
 export const MAX_ROWS = 250_000;
 
 /** The rows of a file that were read, and those that were not accepted. */

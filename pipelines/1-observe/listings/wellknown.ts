@@ -2,7 +2,7 @@ import { parseUrl } from "../../../infra/url.ts";
 import { get, isObject, type JsonObject, show, text, withoutSlashes } from "../json.ts";
 import { type Rejected, rejectRow, resourceOf } from "./claims.ts";
 
-/** Most items of one seller's document that are read. */
+/** Largest number of items of one seller's document that are read. */
 export const MAX_ITEMS = 2_000;
 
 const LIST_MEMBERS = [
@@ -147,7 +147,7 @@ export function findBase(document: unknown): string | undefined {
   return undefined;
 }
 
-/** Most endpoints of one agent card that are read. */
+/** Largest number of endpoints of one agent card that are read. */
 const MAX_CARD_ITEMS = 500;
 
 /** Is this an agent card (A2A), or one of the documents that sellers put in its place? */

@@ -11,9 +11,9 @@ import { hashOf } from "../json.ts";
 import { createDraft, type Draft, Recorder } from "../recorder.ts";
 import { type ListedClaim, type Rejected, rejectRow, type Source } from "./claims.ts";
 
-/** Most sources whose rows are remembered. */
+/** Largest number of sources whose rows are remembered. */
 const MAX_SOURCES = 100_000;
-/** Most remembered rows of all sources together. */
+/** Largest number of remembered rows of all sources together. */
 const MAX_ROWS = 500_000;
 
 /** The newest record about one row. A row is identified by its source and source id. */
@@ -97,14 +97,14 @@ class SourceStateCache {
 }
 
 /**
- * Most endpoints of one registrable domain that discovery may add. All names under one hosting platform together may
- * have {@link PLATFORM_CAP_FACTOR} times as many. Only an operator can add more (records.md).
+ * Largest number of endpoints of one registrable domain that discovery may add. All names under one hosting platform
+ * together may have {@link PLATFORM_CAP_FACTOR} times as many. Only an operator can add more (records.md).
  */
 export const MAX_PER_DOMAIN = 200;
 const MAX_PER_PLATFORM = PLATFORM_CAP_FACTOR * MAX_PER_DOMAIN;
 /**
- * Most claims by sellers themselves that this process keeps in memory, since the lake (the database of the log's
- * rows) may not have loaded them yet.
+ * Largest number of claims by sellers themselves that this process keeps in memory, since the lake (the database of the
+ * log's rows) may not have loaded them yet.
  */
 const MAX_OWN_CLAIMS = 20_000;
 const RECORDS_PER_APPEND = 200;
@@ -325,10 +325,11 @@ export class ListingWriter {
   }
 }
 
-/** Most attempt numbers for one content that are tried to find the event id of the newest record. */
+/** Largest number of attempt numbers for one content that are tried to find the event id of the newest record. */
 const MAX_ATTEMPTS_SEARCHED = 8;
 /**
- * Most records of one content within a day. Content that is listed and delisted more often is not recorded any more.
+ * Largest number of records of one content within a day. Content that is listed and delisted more often is not recorded
+ * any more.
  */
 const MAX_ATTEMPTS = 1_000;
 

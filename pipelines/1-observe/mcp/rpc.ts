@@ -3,7 +3,7 @@ import { get, isObject, parseJson } from "../json.ts";
 /** A server's response to one request of ours (JSON-RPC 2.0). */
 export type RpcResponse = { result: unknown } | { error: { code: unknown; message: unknown; data: unknown } };
 
-/** Most events of one stream, and most messages of one batch, that are searched for our response. */
+/** Largest number of events of one stream, and most messages of one batch, that are searched for our response. */
 const MAX_MESSAGES = 1_000;
 
 /**

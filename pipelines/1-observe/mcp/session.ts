@@ -22,7 +22,7 @@ import {
   sessionlessHeaders,
 } from "./rpc.ts";
 
-/** Most pages of `tools/list` that are read. */
+/** Largest number of pages of `tools/list` that are read. */
 const MAX_PAGES = 5;
 /** Longest time for reading all pages of `tools/list`, ms. */
 const LIST_TIMEOUT_MS = 5_000;

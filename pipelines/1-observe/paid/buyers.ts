@@ -26,7 +26,7 @@ const MAX_PAYMENT_AGE_MS = 35 * DAY_MS;
  * after them that are not counted, and two more.
  */
 const OWN_WALLETS_WINDOW_MS = (WINDOW_DAYS + UNCOUNTED_DAYS + 2) * DAY_MS;
-/** Most endpoints of one payee for which a reading is recorded. */
+/** Largest number of endpoints of one payee for which a reading is recorded. */
 const MAX_CAPS_PER_PAYEE = 1_000;
 
 /** One address on one chain, and the endpoints that are paid at that address. */

@@ -33,9 +33,9 @@ const OTHER_OBSERVERS_GRACE_MS = 300_000;
  * the Transfers of an older block late.
  */
 const EXPIRY_MARGIN_S = 60;
-/** Most open payments that are kept in memory. */
+/** Largest number of open payments that are kept in memory. */
 const MAX_WAITING = 10_000;
-/** Most payments that are searched on the chain in one run; the others wait for the next run. */
+/** Largest number of payments that are searched on the chain in one run; the others wait for the next run. */
 const MAX_PER_RUN = 500;
 
 export interface ReconcileReport {

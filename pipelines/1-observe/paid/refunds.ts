@@ -65,9 +65,9 @@ export class ChainHeads {
 
 const pairKey = (payee: string, wallet: string): string => `${payee} ${wallet}`.toLowerCase();
 
-/** Most pairs of payee and wallet in one search. The other pairs are first in the next search. */
+/** Largest number of pairs of payee and wallet in one search. The other pairs are first in the next search. */
 const PAIRS_PER_SEARCH = 200;
-/** Most pairs that are searched at once. */
+/** Largest number of pairs that are searched at once. */
 const MAX_PAIRS_AT_ONCE = 8;
 /**
  * Number of searches without a refund after which the pause before a payment's next search grows by one run of the

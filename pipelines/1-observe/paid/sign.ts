@@ -51,8 +51,9 @@ export type SignResult =
 export const timeoutMsOf = (maxTimeoutSeconds: number): number => Math.min(120, Math.max(30, maxTimeoutSeconds)) * 1000;
 
 /**
- * Most seconds by which a signature may be valid for less time than the seller asked for. Signatures are dated by our
- * clock and checked by the chain's: if our clock is behind, a signature could expire while an honest seller works.
+ * Largest number of seconds by which a signature may be valid for less time than the seller asked for. Signatures are
+ * dated by our clock and checked by the chain's: if our clock is behind, a signature could expire while an honest
+ * seller works.
  */
 const MAX_CLOCK_LAG_S = 15;
 

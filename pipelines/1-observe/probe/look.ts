@@ -23,7 +23,7 @@ export interface LiveProbeResult {
 
 /** Deadline for each of the seller's documents, ms. It is short, since a client waits for the result. */
 const DOCUMENT_TIMEOUT_MS = 5_000;
-/** Most rows of a document that are read. */
+/** Largest number of rows of a document that are read. */
 const MAX_ROWS = 2_000;
 /** Longest time for reading the rows of a document, ms. */
 const ROWS_TIMEOUT_MS = 40_000;

@@ -166,7 +166,7 @@ async function recordHandshake(
 
 const toProbed = ({ endpoint, body }: RecordedProbe) => ({ cap: endpoint.cap, state: body.state });
 
-/** Most listed endpoints that one ask probes: the HTTP methods of one url. */
+/** Largest number of listed endpoints that one ask probes: the HTTP methods of one url. */
 const MAX_TARGETS = 5;
 
 /**
@@ -242,7 +242,10 @@ const reportSkippedTool = (cap: string, url: string, method: string): ProbeRepor
   says: "a tool of an MCP server is probed by plan, in a session",
 });
 
-/** Most probes that are queued at once. It is large, so that one host with many endpoints does not fill the queue. */
+/**
+ * Largest number of probes that are queued at once. It is large, so that one host with many endpoints does not fill the
+ * queue.
+ */
 const MAX_QUEUED_PROBES = 5_000;
 
 /**

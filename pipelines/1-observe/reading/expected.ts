@@ -17,7 +17,7 @@ type Check = BodyOf<"paid.result">["checks"][number];
 const CHECK_CPU_MS = 1_000;
 /** Longest part of an answer that an expression is tried on, bytes. */
 const MAX_TEXT_BYTES = 500_000;
-/** Most `..` in a path, since each further `..` multiplies the work by the answer's depth. */
+/** Largest number of `..` in a path, since each further `..` multiplies the work by the answer's depth. */
 const MAX_DESCENTS = 1;
 
 /** Functions that a path may use. match() and search() are refused, since their ECMAScript expressions backtrack. */

@@ -47,7 +47,7 @@ const LIMITS: Readonly<Record<QuestionName, QuestionLimits>> = {
  * the process.
  */
 const MEMORY_LIMIT = { maxOldGenerationSizeMb: 512 };
-/** Most waiting questions. The hosts that are called at once cannot cause as many. */
+/** Largest number of waiting questions. The hosts that are called at once cannot cause as many. */
 const MAX_QUEUED_QUESTIONS = 10_000;
 
 class ThreadReader implements Reader {

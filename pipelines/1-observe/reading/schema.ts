@@ -59,9 +59,9 @@ export function runWithCpuLimit<T>(ms: number, work: () => T): T {
 const COMPILE_TIMEOUT_MS = 250;
 /** Validating one answer is stopped after this processor time, ms. */
 const VALIDATE_TIMEOUT_MS = 250;
-/** Most values of one schema. A larger schema is not used. */
+/** Largest number of values of one schema. A larger schema is not used. */
 const MAX_NODES = 5_000;
-/** Most compiled schemas that are kept. */
+/** Largest number of compiled schemas that are kept. */
 const MAX_COMPILED = 256;
 
 /** Result of checking an answer against an advertised schema; null when the schema cannot be used. */

@@ -11,7 +11,7 @@ import { get, isObject, type JsonObject, parseBase64Json, text } from "../json.t
  */
 const EXTENSION = "offer-receipt";
 
-/** Most signed offers of one 402 that are checked. Each check costs some milliseconds. */
+/** Largest number of signed offers of one 402 that are checked. Each check costs some milliseconds. */
 const MAX_CHECKED = 4;
 
 type Field = { name: string; type: "uint256" | "string" };

@@ -2,7 +2,7 @@ import { booleanScore, type Checker } from "./checker.ts";
 
 /** Length of the beginning of an answer that is searched, characters. A page of ours has about a thousand. */
 const MAX_ANSWER_CHARS = 500_000;
-/** Most facts of a page that are searched for. */
+/** Largest number of facts of a page that are searched for. */
 const MAX_FACTS = 32;
 
 /**

@@ -7,7 +7,7 @@
 
 /** Length of a header of which the rest is not read, characters. Our own HTTP client refuses longer headers. */
 const MAX_HEADER_CHARS = 16_384;
-/** Most challenges that are read from one header, since a record of a 402 holds no more offers. */
+/** Largest number of challenges that are read from one header, since a record of a 402 holds no more offers. */
 const MAX_CHALLENGES = 64;
 
 export interface Challenge {

@@ -7,7 +7,7 @@ import { type AssetForm, classifyAsset, type Network, readNetwork, usdcOf } from
  * `accepts` is one way to pay.
  */
 
-/** Most offers of one 402 that are read, since the record of a 402 holds no more. The rest is dropped. */
+/** Largest number of offers of one 402 that are read, since the record of a 402 holds no more. The rest is dropped. */
 export const MAX_OFFERS = 64;
 /** Longest body that is read, bytes. */
 export const MAX_BODY = 1024 * 1024;

@@ -28,9 +28,11 @@ const WRAPPER_MEMBERS = [
   "error",
   "data",
 ];
-/** Most levels of wrapper members that are searched, as in `{"x402/error": {"code": 402, "data": {..}}}`. */
+/**
+ * Largest number of levels of wrapper members that are searched, as in `{"x402/error": {"code": 402, "data": {..}}}`.
+ */
 const MAX_WRAPPED = 3;
-/** Most parts of a result's content that are read. */
+/** Largest number of parts of a result's content that are read. */
 const MAX_PARTS = 64;
 
 function collectDemands(value: unknown, demands: ToolDemands, depth = MAX_WRAPPED): void {

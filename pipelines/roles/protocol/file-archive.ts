@@ -31,7 +31,7 @@ export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" 
   logger: Logger;
   /** Opens the engine when there are days to archive, since the publisher has no lake. */
   scratch: () => Promise<PrinterEngine>;
-  /** Most rows of one file of probes (default: a million). */
+  /** Largest number of rows of one file of probes (default: a million). */
   rowsPerFile?: number;
 }
 
@@ -43,9 +43,9 @@ export interface FiledReport {
   rows: number;
 }
 
-/** Most days whose files are published at once. */
+/** Largest number of days whose files are published at once. */
 const DAYS_PER_PUBLICATION = 4;
-/** Most publications in one call. If more are due, as after a long pause, the next call continues. */
+/** Largest number of publications in one call. If more are due, as after a long pause, the next call continues. */
 const MAX_PUBLICATIONS = 32;
 
 type PartsByPartition = ReadonlyMap<number, ArchivePart>;

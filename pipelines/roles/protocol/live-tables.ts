@@ -18,11 +18,11 @@ export interface LiveTablesParts {
   /** Returns the record's time, by which the age of files that nothing names is measured before they are deleted. */
   now: () => Date;
   /**
-   * Most rows of a file (default 16,384). The number bounds how long other work waits, since a column of a file is
-   * encoded without a pause.
+   * Largest number of rows of a file (default 16,384). The number bounds how long other work waits, since a column of a
+   * file is encoded without a pause.
    */
   fileRows?: number;
-  /** Most endpoints in one query (default 65,536). */
+  /** Largest number of endpoints in one query (default 65,536). */
   queryCaps?: number;
 }
 

@@ -49,7 +49,10 @@ export interface OwnerParts {
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
-  /** Most lines (one for each endpoint with changed cards) of one run object (default {@link MAX_RUN_LINES}). */
+  /**
+   * Largest number of lines (one for each endpoint with changed cards) of one run object (default {@link
+   * MAX_RUN_LINES}).
+   */
   runLines?: number;
 }
 

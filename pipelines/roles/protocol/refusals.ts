@@ -16,7 +16,7 @@ const Refusal = z.object({
 });
 export type Refusal = z.infer<typeof Refusal>;
 
-/** Most refusals that one call reads. The next call reads further ones. */
+/** Largest number of refusals that one call reads. The next call reads further ones. */
 const MAX_REFUSALS_READ = 100;
 
 const refusalKey = (n: number): string => numberedKey("refused", n);
@@ -47,8 +47,8 @@ export async function readRefusalsAfter(store: Store, after: number): Promise<Pi
 }
 
 /**
- * Most runs of this owner that are remembered because they may still be refused. An owner writes far fewer in the
- * hours that a publisher may need to read them.
+ * Largest number of runs of this owner that are remembered because they may still be refused. An owner writes far fewer
+ * in the hours that a publisher may need to read them.
  */
 const MAX_RUNS = 1_000;
 const HOUR_MS = 3_600_000;

@@ -25,7 +25,7 @@ export interface Corpus {
   sources(question: string): Promise<readonly Source[]>;
 }
 
-/** Most characters of one document that a brief (the answer to a question) uses. */
+/** Largest number of characters of one document that a brief (the answer to a question) uses. */
 const MAX_TEXT_CHARS = 200_000;
 /** Limits of an extraction for a brief: the text, and its headings, so that they are not quoted as sentences. */
 export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(MAX_TEXT_CHARS), headings: 1_000 };
@@ -43,7 +43,7 @@ export interface DocsCorpusOptions {
   clock: Clock;
 }
 
-/** Most pages of the documentation that are read for one question. */
+/** Largest number of pages of the documentation that are read for one question. */
 const MAX_PAGES = 6;
 
 /**

@@ -7,9 +7,12 @@ import { type Draft, type Evidence, rankInThread, type Summariser } from "./summ
 const REQUEST_LIMITS = { timeoutMs: 25_000, maxBytes: 256 * 1024 };
 /** Longest answer of a model, tokens. */
 const MAX_TOKENS = 4_000;
-/** Most characters of all sources that a model is shown. Of longer sources, the sentences that rank best are shown. */
+/**
+ * Largest number of characters of all sources that a model is shown. Of longer sources, the sentences that rank best
+ * are shown.
+ */
 const SHOWN_CHARS = 24_000;
-/** Most claims that are ranked to choose the sentences that the model is shown of longer sources. */
+/** Largest number of claims that are ranked to choose the sentences that the model is shown of longer sources. */
 const MAX_RANKED = 80;
 
 /** Form of the model's answer. Items beyond the limits are cut off; an answer of another form is an error. */

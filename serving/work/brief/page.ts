@@ -1,8 +1,8 @@
 import type { BriefAnswer, BriefQuotation } from "../../schemas/brief.ts";
 
-/** Most characters of each text on the page. The JSON answer has the whole texts. */
+/** Largest number of characters of each text on the page. The JSON answer has the whole texts. */
 const MAX_CHARS = { quotation: 240, claim: 600, title: 120, url: 300 };
-/** Most quotations of one claim that are shown. */
+/** Largest number of quotations of one claim that are shown. */
 const MAX_SHOWN_QUOTATIONS = 3;
 
 /**

@@ -38,11 +38,11 @@ const EQUAL_SIMILARITY = 0.6;
 const RELATED_SIMILARITY = 0.2;
 /** Factor for the score of a sentence with a figure when the question asks for one. */
 const FIGURE_FACTOR = 1.5;
-/** Most relevant sentences from which the claims are selected. */
+/** Largest number of relevant sentences from which the claims are selected. */
 const MAX_CANDIDATES = 200;
-/** Most sentences that are examined, of all texts together. */
+/** Largest number of sentences that are examined, of all texts together. */
 const MAX_SENTENCES = 40_000;
-/** Most sentences of one claim. */
+/** Largest number of sentences of one claim. */
 const MAX_QUOTATIONS = 4;
 const MAX_DIFFERENCES = 4;
 

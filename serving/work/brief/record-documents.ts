@@ -35,7 +35,7 @@ interface RecordDocument<Value> {
   text: string;
 }
 
-/** Most failed calls that are read of one endpoint. */
+/** Largest number of failed calls that are read of one endpoint. */
 const MAX_FAILURES = 5;
 
 /**

@@ -21,19 +21,25 @@ export type RecordAnswer = Pick<BriefAnswer, "claims" | "disagreements" | "not_f
   sources: readonly BriefSource[];
 };
 
-/** Most endpoints that one brief describes one by one. */
+/** Largest number of endpoints that one brief describes one by one. */
 const MAX_DESCRIBED = 20;
-/** Most of those endpoints that have the same host. */
+/** Largest number of of those endpoints that have the same host. */
 const MAX_PER_HOST = 3;
-/** Most results of a search. */
+/** Largest number of results of a search. */
 const MAX_FOUND = 5;
-/** Most endpoints that took money without delivering whose newest such call is read from the published evidence. */
+/**
+ * Largest number of endpoints that took money without delivering whose newest such call is read from the published
+ * evidence.
+ */
 const MAX_THEFTS_READ = 5;
-/** Most endpoints that are looked up because a question names them, and most failed calls described of each. */
+/**
+ * Largest number of endpoints that are looked up because a question names them, and most failed calls described of
+ * each.
+ */
 const MAX_NAMED = 3;
 /** Number of endpoints that are examined between two yields to the event loop. */
 const ENTRIES_PER_TURN = 2_000;
-/** Most cards (signed grades of endpoints) that are unpacked for one question. */
+/** Largest number of cards (signed grades of endpoints) that are unpacked for one question. */
 const MAX_UNPACKED = 2_000;
 
 /** What a question asks about endpoints, by its words in English and German. The first entry that matches counts. */
@@ -283,7 +289,7 @@ async function describeFailures(
   return found.length > 0;
 }
 
-/** Most characters of the text of a search (schemas/search.ts). */
+/** Largest number of characters of the text of a search (schemas/search.ts). */
 const MAX_QUERY_CHARS = 200;
 
 /**

@@ -16,8 +16,8 @@ const MAX_CLAIMS = 8;
 /** Longest run of a summariser, ms. */
 const SUMMARY_TIMEOUT_MS = 30_000;
 /**
- * Most bytes of all documents that one brief extracts. With the limits of each document, and of ranking, a brief takes
- * at most 85 s of a processor, which is less than a tenth of its price where a core costs 0.05 USD an hour.
+ * Largest number of bytes of all documents that one brief extracts. With the limits of each document, and of ranking, a
+ * brief takes at most 85 s of a processor, which is less than a tenth of its price where a core costs 0.05 USD an hour.
  */
 const MAX_ALL_BYTES = 12 * 1024 * 1024;
 

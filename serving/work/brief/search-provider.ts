@@ -10,7 +10,7 @@ export interface SearchProvider {
   find(question: string, signal?: AbortSignal): Promise<string[]>;
 }
 
-/** Most addresses of one search that are read. */
+/** Largest number of addresses of one search that are read. */
 const MAX_FOUND = 5;
 const REQUEST_LIMITS = { timeoutMs: 10_000, maxBytes: 1024 * 1024 };
 

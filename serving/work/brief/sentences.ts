@@ -21,7 +21,7 @@ export interface Piece {
 const SENTENCE_CHARS = { min: 20, max: 600 };
 
 const segmenter = new Intl.Segmenter("en", { granularity: "sentence" });
-/** Most characters that are segmented at once, since the time for a text grows faster than its length. */
+/** Largest number of characters that are segmented at once, since the time for a text grows faster than its length. */
 const WINDOW_CHARS = 16_384;
 
 /** Yields the paragraphs of a text with their offsets. */
@@ -65,7 +65,7 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
 const COMMAND =
   /^(?:[$#>] |curl |npm |npx |pip |git |sudo |import |export |const |let |var |def |function |return |(?:if|for|while|switch) \(|<\/?\w)/;
 const CODE_MARKS = /[{}<>=;|\\[\]_$^~]|%[0-9A-F]{2}|[\w\]]\(|::|->|\/\//g;
-/** Most marks of code per character of prose. */
+/** Largest number of marks of code per character of prose. */
 const MAX_CODE_MARK_SHARE = 0.05;
 
 /** Reports whether a text reads as code or data: a command, or many characters that prose hardly has. */

@@ -51,9 +51,9 @@ export type VerifiedQuote = Required<Quote>;
 
 /** Shortest and longest text that counts as a quotation, characters. */
 const QUOTE_CHARS = { min: 20, max: 600 };
-/** Most quotations of one claim. */
+/** Largest number of quotations of one claim. */
 const MAX_QUOTATIONS = 4;
-/** Most differences of one brief. */
+/** Largest number of differences of one brief. */
 const MAX_DIFFERENCES = 4;
 
 /** Returns a quotation widened to whole sentences, if it occurs verbatim in the text that it names; null otherwise. */

@@ -67,9 +67,9 @@ export interface Extractor {
 
 export interface ExtractorOptions {
   limits?: Partial<ExtractLimits>;
-  /** Most child processes at once; each extracts one document. */
+  /** Largest number of child processes at once; each extracts one document. */
   atOnce?: number;
-  /** Most documents that wait for a child. */
+  /** Largest number of documents that wait for a child. */
   maxWaiting?: number;
   /** Longest wait for a child, ms. */
   waitMs?: number;
@@ -300,7 +300,7 @@ class ExtractionJob {
 const DEFAULT_OPTIONS = { atOnce: 2, maxWaiting: 64, waitMs: 15_000 };
 /** Time for which a failed document is remembered, ms, so that it is refused without another extraction. */
 const FAILURE_MEMORY_MS = 3_600_000;
-/** Most failed documents that are remembered; beyond it, the oldest is forgotten. */
+/** Largest number of failed documents that are remembered; beyond it, the oldest is forgotten. */
 const MAX_REMEMBERED = 1_000;
 
 /** A failed extraction, and the limit of processor time under which it failed. */

@@ -45,7 +45,10 @@ export const EXTRACT_LIMITS = {
   tables: 200,
   cells: 50_000,
   cellChars: 600_000,
-  /** Most elements of an HTML page whose main text is searched for. Of a larger page the whole text is returned. */
+  /**
+   * Largest number of elements of an HTML page whose main text is searched for. Of a larger page the whole text is
+   * returned.
+   */
   mainElements: 20_000,
 } as const;
 

@@ -117,7 +117,7 @@ export async function readImage(bytes, { limits }) {
 /** Smallest and largest picture that is read, pixels. */
 const LEAST_PIXELS = 20_000;
 const MOST_PIXELS = 40_000_000;
-/** Most pictures of one page that are read. */
+/** Largest number of pictures of one page that are read. */
 const PICTURES = 8;
 /** Part of the processor time of a document that recognition may use. */
 const SHARE = 0.75;

@@ -33,7 +33,9 @@ const HEADING_SIZE = 1.15;
 const HEADING_CHARS = 200;
 /** Part of a page's height, at its top and at its bottom, in which running headers and footers are searched. */
 const MARGIN = 0.2;
-/** Most lines at the top of a page, and at its bottom, that are examined for running headers and footers. */
+/**
+ * Largest number of lines at the top of a page, and at its bottom, that are examined for running headers and footers.
+ */
 const MOST_RUNNING = 4;
 /** A line is a running header or footer if this share of the pages has it, or this number of pages. */
 const RUNNING_SHARE = 0.4;
