@@ -115,7 +115,7 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
     for (const books of booksOf(table.all())) {
       const [network] = books.asset.split(" ") as [string];
       const named = chain === network ? { rpcUrls: [rpcUrl!], agree: 1 } : null;
-      assets.push(await reportOf(books, config, rpcUrl === undefined ? nodesOf(config, network) : named));
+      assets.push(await assetReportOf(books, config, rpcUrl === undefined ? nodesOf(config, network) : named));
     }
   }).catch((error: unknown) => {
     if (!(error instanceof LogNotBegun)) throw error;
@@ -123,7 +123,11 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
   return { schema: "svc.ledger.v1", assets };
 }
 
-async function reportOf(books: Books, config: Config, nodes: Nodes | null): Promise<LedgerReport["assets"][number]> {
+async function assetReportOf(
+  books: Books,
+  config: Config,
+  nodes: Nodes | null,
+): Promise<LedgerReport["assets"][number]> {
   const [network, asset] = books.asset.split(" ") as [string, string];
   const confirmations = configuredNetworks(config).find(({ id }) => id === network)?.confirmations ?? 1;
   const rail = nodes && createEvmRail({ rpcUrl: nodes.rpcUrls, agree: nodes.agree, network, asset, confirmations });

@@ -127,7 +127,7 @@ const faultFacts = ({ code, message }: Failure) => ({ code, says: message });
  * Prints the results of rounds: a fault only in the first of consecutive rounds that have it, and the tree head only
  * when it changes.
  */
-class Report {
+class RoundPrinter {
   #reportedFaults = new Set<string>();
   #lastSize = -1;
 
@@ -176,7 +176,7 @@ export async function monitorCommand(dir: string, sources: string[], options: Mo
   const resources = new OpenResources();
   try {
     const { monitor, state } = await openMonitor(dir, sources, options, resources);
-    const report = new Report(options, options.cap.length + options.payTo.length + options.domain.length);
+    const report = new RoundPrinter(options, options.cap.length + options.payTo.length + options.domain.length);
     if (options.once) {
       const round = await monitor.runRound();
       report.printRound(round);
@@ -212,7 +212,7 @@ async function follow(
   dir: string,
   monitor: Monitor,
   state: MonitorState,
-  report: Report,
+  report: RoundPrinter,
   options: MonitorOptions,
   resources: OpenResources,
 ) {

@@ -45,7 +45,7 @@ import { extractive } from "./work/brief/summariser.ts";
 import { Receipts } from "./work/receipts.ts";
 import type { WorkDeps } from "./work/work.ts";
 
-/** The limits of the settings, and fixed limits that are not settings. */
+/** Limits on requests to the service: those that an operator sets (infra/config.ts), and fixed ones. */
 export interface ServingLimits extends Limits {
   /**
    * Requests of one client in a minute for operations without a limit of their own: pages, cards, objects of the log.

@@ -22,7 +22,10 @@ export interface LowWater {
 export interface WalletBalances {
   role: "known" | "gas" | "till" | "float" | "blind";
   address: string;
-  /** UTC day of a blind wallet; null when it was never used. */
+  /**
+   * UTC day on which a blind wallet (one that sellers do not know) is used; null if it was never used, and for other
+   * roles.
+   */
   day: string | null;
   /** Capability ids of the endpoints that the wallet was assigned to pay. */
   caps: string[];

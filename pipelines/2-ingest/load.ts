@@ -17,8 +17,8 @@ import { openDaySegments } from "./day-segments.ts";
 
 /**
  * Version of the tables of the lake (the database that is loaded from segments) and of the rows that are loaded.
- * Raise it when the SQL of either changes. A lake of an older version is made again from the segments
- * (test/pipelines/roles/forms.test.ts compares it with the SQL).
+ * Raise it when the SQL of either changes (test/pipelines/roles/forms.test.ts compares this number with the SQL). A
+ * lake of an older version is made again from the segments.
  */
 export const LAKE_FORM = 7;
 

@@ -102,7 +102,10 @@ function describeSilence({ liveLast, counted, seenFirst }: Sums, version: string
 /** The cause that is given once for all bounds that are low only because there were few calls. */
 const FEW_CALLS = "its calls went well, and too few were made to show more";
 
-/** Did the calls that a cap depends on go well? Then the cap applies only because their number is small. */
+/**
+ * Reports whether the calls went well that a cap (a rule that limits the letter) depends on. If they did, the cap
+ * applies only because there were few of them.
+ */
 function didCallsGoWell(name: CapName, { shownFigures }: Grade, figures: Figures): boolean {
   const figureByCap: Partial<Record<CapName, Figure | null>> = {
     by_correctness: shownFigures.correctness,
@@ -161,7 +164,7 @@ const CAP_ORDER: readonly CapName[] = [
 /** Largest number of causes that the sentence names. */
 const MAX_CAUSES = 3;
 
-/** The causes why the raw letter is not better, each once. Empty for an A and for UNRATED. */
+/** Returns why the letter before the hold (hold.ts) is not better, each cause once. Empty for an A and for UNRATED. */
 function listCauses(grade: Grade, sums: Sums, figures: Figures, version: string): string[] {
   if (grade.rawBand === "UNRATED" || grade.rawBand === "A") return [];
   const letter = BANDS.indexOf(grade.rawBand);

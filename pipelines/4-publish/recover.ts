@@ -10,7 +10,7 @@ import { entriesPath, SEGMENT_LEAVES, tilePath } from "../../infra/tree/path.ts"
 import type { TreeState } from "../../infra/tree/tiles.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import { packSegment } from "../published/leaves.ts";
-import { HINT_INDEX, HINT_KEYS, segmentKey } from "../published/objects.ts";
+import { INDEX_HINT, KEYS_HINT, segmentKey } from "../published/objects.ts";
 import { RecordReader, readCheckpoint, SIMULATED_TIME } from "../published/reader.ts";
 import { type ChainTime, publicationTime } from "./clocks.ts";
 import {
@@ -188,8 +188,8 @@ export async function writeHints(store: Store, fold: PublishedFold, hintedLeaves
     await swapPublic(store, key, (stored) => (leafOfHint(stored) >= content.leaf ? null : canonicalBytes(content)));
     hintedLeaves.set(key, content.leaf);
   };
-  if (fold.index) await writeHint(HINT_INDEX, fold.index);
-  if (fold.keys) await writeHint(HINT_KEYS, fold.keys);
+  if (fold.index) await writeHint(INDEX_HINT, fold.index);
+  if (fold.keys) await writeHint(KEYS_HINT, fold.keys);
 }
 
 const leafOfHint = (hint: { bytes: Uint8Array } | null): number =>

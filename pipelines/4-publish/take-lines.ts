@@ -54,9 +54,9 @@ const toPublished = (drafts: readonly CorrectionDraft[]): PublishedCorrection[] 
   drafts.map(({ kind, body, position = null }) => ({ leaf: Number.MAX_SAFE_INTEGER, kind, position, body }));
 
 /**
- * Makes the groups (leaves that are published together) for these lines, which `checkLine` (runs.ts) has accepted:
- * the new corrections of each endpoint, then its cards, from the deepest tier (depth of checks) on. An endpoint whose
- * card changes nothing gets no group.
+ * Makes a group (leaves that are published together) for each endpoint of these lines: first its new corrections, then
+ * its cards, from the deepest tier (depth of checks) on. An endpoint whose card changes nothing gets no group.
+ * `checkLine` (runs.ts) must have accepted the lines.
  */
 export async function takeLines(
   { fold }: PublishedState,

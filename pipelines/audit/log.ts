@@ -8,7 +8,7 @@ import { PublishedFold } from "../published/fold.ts";
 import { CardSignatures, type KeyChain, UNREADABLE_KEYS, verifyKeysDocument } from "../published/keys.ts";
 import { readProvenLeaves } from "../published/leaves.ts";
 import { MAX_BYTES } from "../published/limits.ts";
-import { CHECKPOINT, HINT_INDEX, HINT_KEYS } from "../published/objects.ts";
+import { CHECKPOINT, INDEX_HINT, KEYS_HINT } from "../published/objects.ts";
 import type { Source } from "../published/source.ts";
 import { commitmentHash, publishableAt } from "../record/commitment.ts";
 import { type CommitmentLeaf, type EvidenceLeaf, Leaf } from "../record/leaf.ts";
@@ -183,8 +183,8 @@ export async function auditHints(source: Source, fold: PublishedFold, hasHoles: 
     return check.finding;
   }
   for (const [key, want] of [
-    [HINT_INDEX, fold.index],
-    [HINT_KEYS, fold.keys],
+    [INDEX_HINT, fold.index],
+    [KEYS_HINT, fold.keys],
   ] as const) {
     await check.runStep(async () => {
       const bytes = await source.get(key, MAX_BYTES.hint);

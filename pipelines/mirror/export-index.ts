@@ -7,7 +7,7 @@ import { fetchNamed } from "../published/files.ts";
 import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { componentColumns, componentValuesOf, compositeOf } from "../published/index-table.ts";
 import { MAX_BYTES } from "../published/limits.ts";
-import { HINT_INDEX, shardKey } from "../published/objects.ts";
+import { INDEX_HINT, shardKey } from "../published/objects.ts";
 import { COLUMN, type Columns, type Row, toDate, writeParquet } from "../published/parquet-table.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
@@ -56,7 +56,7 @@ export async function openMirroredRecord(
  * @throws Failure `usage` without a hint of a leaf below the head; MissingObject, Tampered, Unproven
  */
 export async function openHintedIndex(record: RecordToRead): Promise<ProvenIndex> {
-  const bytes = await record.source.get(HINT_INDEX, MAX_BYTES.hint);
+  const bytes = await record.source.get(INDEX_HINT, MAX_BYTES.hint);
   const leaf = (bytes && (parseJson(bytes) as { leaf?: unknown } | null | undefined))?.leaf;
   if (typeof leaf !== "number" || !(leaf >= 0 && leaf < record.head.size)) {
     throw new Failure("usage", `${record.source.name} names no index below its checkpoint yet`);

@@ -5,7 +5,7 @@ import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { collectPartials, swapPublic } from "../4-publish/writes.ts";
 import { CardSignatures } from "../published/keys.ts";
-import { CHECKPOINT, HINT_INDEX, HINT_KEYS, INDEX_TABLES } from "../published/objects.ts";
+import { CHECKPOINT, INDEX_HINT, INDEX_TABLES, KEYS_HINT } from "../published/objects.ts";
 import { PartFolder } from "../published/sink.ts";
 import type { Source } from "../published/source.ts";
 import type { GivenKeys } from "../published/trust.ts";
@@ -250,8 +250,8 @@ export async function exposeTreeHead(store: Store, { head, keys, index }: Mirror
   const replace = (key: string, bytes: Buffer) =>
     swapPublic(store, key, (stored) => (stored && bytes.equals(stored.bytes) ? null : bytes));
   await replace(CHECKPOINT, Buffer.from(head.note));
-  if (index) await replace(HINT_INDEX, canonicalBytes(index));
-  if (keys) await replace(HINT_KEYS, canonicalBytes(keys));
+  if (index) await replace(INDEX_HINT, canonicalBytes(index));
+  if (keys) await replace(KEYS_HINT, canonicalBytes(keys));
 }
 
 /**

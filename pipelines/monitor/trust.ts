@@ -9,7 +9,7 @@ import { headOfNote } from "../published/equivocation.ts";
 import { parseJson, Unproven } from "../published/errors.ts";
 import { chainOf, jwksOf, KeysDocument } from "../published/keys.ts";
 import { MAX_BYTES } from "../published/limits.ts";
-import { CHECKPOINT, HINT_KEYS, kindOfKey } from "../published/objects.ts";
+import { CHECKPOINT, KEYS_HINT, kindOfKey } from "../published/objects.ts";
 import { RecordReader } from "../published/reader.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
 import {
@@ -38,7 +38,7 @@ async function findKeysDocument(
   knownKey?: string,
 ): Promise<LoggedKeys | null> {
   try {
-    const hint = await source.get(HINT_KEYS, MAX_BYTES.hint);
+    const hint = await source.get(KEYS_HINT, MAX_BYTES.hint);
     const { data: hintedKeys } = HintedKeys.safeParse(hint && parseJson(hint));
     if (!hintedKeys || hintedKeys.leaf >= head.size || kindOfKey(hintedKeys.key) !== "keys") return null;
     if (hintedKeys.key === knownKey) return null;

@@ -6,7 +6,7 @@ import { inclusionProof, verifyInclusion } from "../../infra/tree/proof.ts";
 import { GradeLeaf } from "../record/leaf.ts";
 import { parseJson, Unproven } from "./errors.ts";
 import { verifyCardSignature } from "./keys.ts";
-import { CHECKPOINT, HINT_KEYS, keysKey } from "./objects.ts";
+import { CHECKPOINT, KEYS_HINT, keysKey } from "./objects.ts";
 import type { Snapshot } from "./reader.ts";
 import type { Source } from "./source.ts";
 
@@ -68,7 +68,7 @@ export async function makeCardBundle(
 export function sourceOf(name: string, { checkpoint, keys }: CardBundle): Source {
   const objects: Record<string, string> = {
     [CHECKPOINT]: checkpoint,
-    [HINT_KEYS]: JSON.stringify({ key: keysKey(0) }),
+    [KEYS_HINT]: JSON.stringify({ key: keysKey(0) }),
     [keysKey(0)]: JSON.stringify(keys),
   };
   return {

@@ -74,8 +74,9 @@ export function headersOf(key: string): ObjectHeaders {
 /** Keys of single objects, and functions that make keys. Writers and readers use these, so they cannot differ. */
 export const CHECKPOINT = "checkpoint";
 export const VIEW = "live/view.json";
-export const HINT_INDEX = "hint/index.json";
-export const HINT_KEYS = "hint/keys.json";
+/** These two name the newest index and the newest keys document. They are not signed: a reader only starts there. */
+export const INDEX_HINT = "hint/index.json";
+export const KEYS_HINT = "hint/keys.json";
 export const segmentKey = (n: number): string => `segment/${n}.ndjson.zst`;
 export const keysKey = (n: number): string => `keys/${n}.json`;
 export const indexKey = (treeSize: number): string => `index/${treeSize}.json`;

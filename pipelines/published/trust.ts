@@ -16,7 +16,7 @@ import { Unwitnessed, type WitnessPolicy } from "../../infra/tree/policy.ts";
 import { MissingObject } from "../../infra/tree/tiles.ts";
 import { parseJson, Unproven } from "./errors.ts";
 import { MAX_BYTES } from "./limits.ts";
-import { CHECKPOINT, HINT_KEYS, kindOfKey } from "./objects.ts";
+import { CHECKPOINT, KEYS_HINT, kindOfKey } from "./objects.ts";
 import type { Source } from "./source.ts";
 
 export interface GivenKeys {
@@ -130,7 +130,7 @@ const HintedKeysDocument = z.looseObject({
  */
 export async function findSigningKeys(source: Source, bytes: Uint8Array): Promise<Pins> {
   const origin = originOf(bytes);
-  const hint = await source.get(HINT_KEYS, MAX_BYTES.hint);
+  const hint = await source.get(KEYS_HINT, MAX_BYTES.hint);
   const key = (hint && (parseJson(hint) as { key?: unknown } | undefined))?.key;
   if (typeof key !== "string" || kindOfKey(key) !== "keys") {
     throw new Failure("usage", `${source.name} names no keys document: give --log-key and --witness-key`);

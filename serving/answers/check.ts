@@ -21,6 +21,7 @@ const MAX_HOST_LENGTH = 253;
 export interface CheckDeps {
   /** Returns the newest view, the state of the record that answers are made from. */
   view: () => View;
+  /** Queues urls that clients asked about for a free probe. */
   asks: Pick<Asks, "put">;
   /** Counts which endpoints clients check; absent: nothing is counted. */
   demand?: Pick<Demand, "count"> | undefined;

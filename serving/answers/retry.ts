@@ -17,7 +17,7 @@ const DESCRIPTIONS: Readonly<Record<string, string>> = {
  * was made (`at`, unix ms). It is never part of a grade.
  * @param row the endpoint's volatile row (the facts that change faster than a card); undefined when it has none
  */
-export function retryOf(
+export function retryVerdictOf(
   row: Pick<VolatileRow, "retried" | "retried_at"> | undefined,
   now: Date,
 ): { verdict: RetryVerdict; says: string; at: number | null } {

@@ -4,7 +4,7 @@ import { parseMoney } from "../../pipelines/record/money.ts";
 import { variablesOf } from "../../pipelines/record/template.ts";
 import { knownFacts } from "../answers/facts.ts";
 import { readQuestion } from "../answers/question.ts";
-import { retryOf } from "../answers/retry.ts";
+import { retryVerdictOf } from "../answers/retry.ts";
 import { findEndpoints, type Hit, RANKED } from "../answers/search.ts";
 import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
 import { headlineOf } from "../tables/entry.ts";
@@ -57,7 +57,7 @@ function candidateOf(
     ...{ class: entry.listing.class, description: entry.listing.description, lacks: [...lackedWords], fit },
     ...{ band: facts.band, tier: facts.tier, composite: facts.composite, latency_p95_ms },
     ...{ price, fee, total, buy: buy.url, guarantee: buy.guarantee, defects: facts.defects },
-    ...{ retry: retryOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
+    ...{ retry: retryVerdictOf(view.row(entry.cap), now).verdict, reasons: [facts.why] },
   };
 }
 

@@ -85,7 +85,7 @@ const objectOperation = (root: string, path: string): Operation => ({
   },
 });
 
-/** Operations that serve the objects of the public store, each at the path `/` and its key. */
+/** Operations that serve the objects of the public store. The object with key `k` is at the path `/k`. */
 export const OBJECTS: readonly Operation[] = [
   objectOperation("checkpoint", "/checkpoint"),
   ...OBJECT_ROOTS.map((root) => objectOperation(root, `/${root}/**`)),

@@ -3,7 +3,7 @@ import { anyClass, checkerOf } from "../../pipelines/record/classes.ts";
 import { dayOf } from "../../pipelines/record/time.ts";
 import { type PaymentFacts, readPaymentFacts, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { correctionsOf } from "../answers/corrections.ts";
-import { retryOf } from "../answers/retry.ts";
+import { retryVerdictOf } from "../answers/retry.ts";
 import type { Buy, CheckFacts } from "../schemas/check.ts";
 import { cardOf, type Entry } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -44,7 +44,7 @@ function whenPart(row: VolatileRow | undefined, isSilent: boolean, answeredDay: 
 export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
   const isSilent = isDark(view.entry(cap));
   const row = view.row(cap);
-  const retry = retryOf(row, now);
+  const retry = retryVerdictOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
 <dt>Price per call</dt><dd>${row?.price ? html`${formatPrice(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>

@@ -24,7 +24,7 @@ import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
 import { audit } from "../../pipelines/audit/audit.ts";
 import { mirrorOnce } from "../../pipelines/mirror/mirror.ts";
 import { fetchShard, IndexList, shardOf, unpackShard } from "../../pipelines/published/index-lines.ts";
-import { HINT_INDEX } from "../../pipelines/published/objects.ts";
+import { INDEX_HINT } from "../../pipelines/published/objects.ts";
 import { HttpSource, openSource } from "../../pipelines/published/open-source.ts";
 import { readCheckpoint } from "../../pipelines/published/reader.ts";
 import { DirectorySource } from "../../pipelines/published/source.ts";
@@ -274,7 +274,7 @@ function cardsOfMirror(dir: string) {
   const read = (key: string) => readFile(join(dir, "mirror/public", key), "utf8");
   let list: ReturnType<typeof IndexList.parse> | undefined;
   return async (url: string): Promise<SignedCard> => {
-    list ??= IndexList.parse(JSON.parse(await read((JSON.parse(await read(HINT_INDEX)) as { key: string }).key)));
+    list ??= IndexList.parse(JSON.parse(await read((JSON.parse(await read(INDEX_HINT)) as { key: string }).key)));
     const shard = list.shards[shardOf(url, Math.log2(list.shards.length))]!;
     const text = (await unpackShard(await fetchShard(source, shard), shard)).toString("utf8");
     const line = text.split("\n").find((one) => one.includes(`"url":"${url}"`));
