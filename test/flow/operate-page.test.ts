@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -49,6 +49,8 @@ beforeAll(async () => {
     response.setHeader("content-type", "application/json").end(JSON.stringify({ items, pagination }));
   });
   await new Promise<void>((done) => outside.listen(0, "127.0.0.1", done));
+  // A busy machine's service answers with 503 and Retry-After; curl then asks again, as often as this.
+  writeFileSync(join(dir, ".curlrc"), "retry = 8\n");
 });
 
 afterAll(async () => {
@@ -96,7 +98,8 @@ function standIns(): [string, string][] {
     ["127.0.0.1:8402", `127.0.0.1:${PORT}`],
   ];
 }
-const PORT = 20_000 + (process.pid % 20_000);
+/** Below those that the system gives to others (from 32,768 on). */
+const PORT = 20_000 + (process.pid % 12_000);
 
 function environment(): NodeJS.ProcessEnv {
   const { BUILT_PROGRAMS: _, ...env } = process.env;
@@ -152,7 +155,10 @@ async function start(block: string): Promise<void> {
       said.push(String(text));
       transcript.push(String(text).trimEnd());
     });
-  await vi.waitFor(() => expect(said.join("")).toContain(`Serving at http://127.0.0.1:${PORT}`), { timeout: 600_000 });
+  const ended = new Promise<void>((_, fail) => started!.once("exit", () => fail(new Error(said.join("")))));
+  ended.catch(() => {});
+  const serves = () => expect(said.join("")).toContain(`Serving at http://127.0.0.1:${PORT}`);
+  await Promise.race([ended, vi.waitFor(serves, { timeout: 600_000 })]);
 }
 
 /** Url of the first call that a seller was paid for. */
