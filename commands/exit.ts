@@ -93,8 +93,9 @@ export const untilStopped = (): Promise<void> => new Promise((resolve) => void o
 
 /**
  * Longest time from the stop signal to the end of a process that may end without finishing its work: replica, serving,
- * monitor, mirror; ms. It is longer than the 10 s that requests in progress get, and shorter than the 30 s after which
- * systemd or Docker kills these processes (infra/deploy).
+ * monitor, mirror; ms. It is longer than the 10 s that requests in progress get, and shorter than the 60 s after which
+ * systemd or Docker kills these processes (infra/deploy). The rest of that minute is for lookups of names: Node's exit
+ * waits for those under way, and each may take 10 s or more where no name server answers.
  */
 const STOP_MS = 20_000;
 
