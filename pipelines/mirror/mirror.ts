@@ -48,7 +48,7 @@ async function verifyCopy(options: MirrorOptions, state: MirrorState, summary: M
   const { source, keys = {}, say = () => undefined } = options;
   const trusted = (await state.readCommit())!;
   const note = Buffer.from(trusted.head.note);
-  const pins = await pinsFor(source, note, state, keys, say);
+  const pins = await pinsFor(source, note, await state.readPins(), keys, say);
   const head = openTreeHead(note, { ...trustOfPins(pins), policy: keys.policy }, null);
   const missingList = await state.readMissing();
   const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
@@ -74,9 +74,9 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   if (trusted) await exposeTreeHead(publicStore, trusted);
   const bytes = await source.get(CHECKPOINT, MAX_BYTES.note);
   if (!bytes) throw new MissingObject(CHECKPOINT);
-  const pins = await pinsFor(source, bytes, state, keys, say);
-  const head = await treeHeadOrRotated(options, bytes, pins, lastCommit);
   const pinned = await state.readPins();
+  const pins = await pinsFor(source, bytes, pinned, keys, say);
+  const head = await treeHeadOrRotated(options, bytes, pins, lastCommit);
   // Only keys that verified the checkpoint, themselves or by their successors, are saved.
   if (!pinned || !areSamePins(pinned, pins)) await state.savePins(pins);
   const earlierHeads = [lastCommit?.head, pending].filter((one): one is SavedTreeHead => !!one);

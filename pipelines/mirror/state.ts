@@ -9,7 +9,7 @@ import { consistencyProof, verifyConsistency } from "../../infra/tree/proof.ts";
 import type { TileReader } from "../../infra/tree/tiles.ts";
 import { Forked, MirrorBusy, parseJson, Rollback, Stale } from "../published/errors.ts";
 import type { Source } from "../published/source.ts";
-import { findSigningKeys, type GivenKeys, logOfPolicy, Pins, trustOfPins } from "../published/trust.ts";
+import { findSigningKeys, type GivenKeys, logOfPolicy, mergePins, Pins, trustOfPins } from "../published/trust.ts";
 
 /**
  * The newest leaves that name a keys document and an index, in the form of the hints (unsigned objects that name these
@@ -221,16 +221,16 @@ async function throwForked(
  * the source shows now. The caller pins them once they have verified the checkpoint. If they are those that the source
  * shows, `say` tells the operator, since the mirror then trusts any source.
  * @param bytes the source's checkpoint
+ * @param pinned keys that an earlier run saved
  * @throws Failure `usage`, also for a malformed key; Unproven when no key of the source signed its checkpoint
  */
 export async function pinsFor(
   source: Source,
   bytes: Uint8Array,
-  state: MirrorState,
+  pinned: Pins | null,
   givenKeys: GivenKeys,
   say: (text: string) => void,
 ): Promise<Pins> {
-  const pinned = await state.readPins();
   if (givenKeys.witness && !givenKeys.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const log = givenKeys.log ?? logOfPolicy(givenKeys.policy, bytes);
   if (!log && pinned) return pinned;
@@ -244,13 +244,4 @@ export async function pinsFor(
   if (firstUsePins)
     say(`trust on first use: pinned --log-key ${pins.log} --witness-key ${pins.witness} as ${source.name} shows them`);
   return pins;
-}
-
-/**
- * Makes pins for given keys. If they are the pinned ones, keys that rotations have added are kept; else the given keys
- * themselves have to verify the checkpoint. A log key without a witness key does not drop a pinned witness.
- */
-function mergePins(log: string, givenWitness: string | undefined, pinned: Pins | null): Pins {
-  const witness = givenWitness ?? pinned?.witness ?? null;
-  return pinned?.log === log && pinned.witness === witness ? pinned : { log, witness };
 }

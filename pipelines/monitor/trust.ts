@@ -16,6 +16,7 @@ import {
   findSigningKeys,
   type GivenKeys,
   logOfPolicy,
+  mergePins,
   openTreeHead,
   type Pins,
   parseVerifierKey,
@@ -200,15 +201,15 @@ export class MonitorTrust {
       (log === undefined || pinned.ever.includes(log)) &&
       (!this.givenKeys.witness || pinned.pins.witness === this.givenKeys.witness);
     if (isPinned) return;
-    // A log key without a witness key does not drop a pinned witness.
-    const witness = this.givenKeys.witness ?? pinned?.pins.witness ?? null;
-    const pins: Pins = log ? { log, witness } : await findSigningKeys(source, bytes);
+    const pins = log
+      ? mergePins(log, this.givenKeys.witness, pinned?.pins ?? null)
+      : await findSigningKeys(source, bytes);
     // The keys are pinned only if the log's key signed this checkpoint. The caller verifies the witness's cosignature.
     const { log: key } = trustOfPins(pins);
     const head = openTreeHead(bytes, { log: key }, null);
     const keys = pinned?.keys ?? (await findKeysDocument(source, head));
     this.state.saveTrusted({ pins, ever: everTrustedLogKeys(pins, pinned), keys });
-    const shownWitness = pins.witness ? ` --witness-key ${pins.witness}` : "";
-    if (!log) this.say(`trust on first use: pinned --log-key ${pins.log}${shownWitness} as ${source.name} shows them`);
+    const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
+    if (!log) this.say(`trust on first use: pinned --log-key ${pins.log}${witness} as ${source.name} shows them`);
   }
 }

@@ -76,12 +76,21 @@ export async function openSourceTreeHead(
   if (!bytes) throw new MissingObject(CHECKPOINT);
   if (keys.witness && !keys.log) throw new Failure("usage", "a witness key needs the log key beside it");
   const log = keys.log ?? logOfPolicy(keys.policy, bytes);
-  const pins = log ? { log, witness: keys.witness ?? null } : await findSigningKeys(source, bytes);
+  const pins = log ? mergePins(log, keys.witness, null) : await findSigningKeys(source, bytes);
   if (!log) {
     const witness = pins.witness ? ` --witness-key ${pins.witness}` : "";
     say(`believing the keys that ${source.name} shows: --log-key ${pins.log}${witness}`);
   }
   return openTreeHead(bytes, { ...trustOfPins(pins), policy: keys.policy }, clock);
+}
+
+/**
+ * Makes pins for given keys. If they are the pinned ones, keys that rotations have added are kept; else the given keys
+ * themselves have to verify the checkpoint. A log key without a witness key does not drop a pinned witness.
+ */
+export function mergePins(log: string, givenWitness: string | undefined, pinned: Pins | null): Pins {
+  const witness = givenWitness ?? pinned?.witness ?? null;
+  return pinned?.log === log && pinned.witness === witness ? pinned : { log, witness };
 }
 
 /**
