@@ -10,9 +10,9 @@ import { PublishedFold } from "../published/fold.ts";
 import {
   fetchShard,
   type IndexEntry,
-  IndexList,
   indexEntryOf,
   lineText,
+  parseIndexList,
   type ShardLine,
   shardBits,
   shardOf,
@@ -267,10 +267,9 @@ class IndexAudit {
       if (problemOf(error)) await readShards();
       throw error;
     });
-    const list = parseJson(bytes) as Record<string, unknown> | undefined;
-    const parsedList = IndexList.safeParse(list).data;
-    if (!list || !parsedList) throw new Unproven(leaf.key, "a list of shards", "something else");
-    const { signature: _, signing_key_id: __, canonicalization: ___, ...unsigned } = list;
+    const list = parseJson(bytes);
+    const parsedList = parseIndexList(leaf.key, list);
+    const { signature: _, signing_key_id: __, canonicalization: ___, ...unsigned } = list as Record<string, unknown>;
     const expectedList = {
       schema: "svc.index.v1",
       tree_size: this.#size,

@@ -4,7 +4,7 @@ import { TILE_WIDTH } from "../../infra/tree/path.ts";
 import { parseUrl } from "../../infra/url.ts";
 import { parseEntry, parseJson, parseLeaf, Unproven } from "../published/errors.ts";
 import { fetchNamed } from "../published/files.ts";
-import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
+import { fetchShard, parseIndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { componentColumns, componentValuesOf, compositeOf } from "../published/index-table.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { INDEX_HINT, shardKey } from "../published/objects.ts";
@@ -72,8 +72,7 @@ async function openIndexOfLeaf(record: RecordToRead, leafIndex: number): Promise
   if (named?.kind !== "index")
     throw new Unproven(`leaf ${leafIndex}`, "a leaf that names an index", named?.kind ?? "none");
   const leaf = parseLeaf(IndexLeaf, named);
-  const { data: list } = IndexList.safeParse(parseJson(await fetchNamed(source, leaf, "indexList")));
-  if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
+  const list = parseIndexList(leaf.key, parseJson(await fetchNamed(source, leaf, "indexList")));
   return {
     ...record,
     treeSize: list.tree_size,

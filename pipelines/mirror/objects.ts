@@ -13,7 +13,7 @@ import {
   publishedCallsOf,
   readFile,
 } from "../published/files.ts";
-import { fetchShard, IndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
+import { fetchShard, parseIndexList, type ShardLine, unpackShard } from "../published/index-lines.ts";
 import { type KeyChain, verifyKeysDocument, verifySignature } from "../published/keys.ts";
 import { callKey, kindOfKey, type ObjectKind, shardKey } from "../published/objects.ts";
 import type { PartFolder } from "../published/sink.ts";
@@ -52,8 +52,7 @@ export class NamedObjectCopier {
   /** Copies the signed list of an index's shards. @returns the shards that the list names */
   async copyIndexList(leaf: IndexLeaf, jwks: Jwks | null): Promise<ShardLine[]> {
     const bytes = await this.#readNamed(leaf, "indexList");
-    const { data: list } = IndexList.safeParse(parseJson(bytes));
-    if (!list) throw new Unproven(leaf.key, "a list of shards", "something else");
+    const list = parseIndexList(leaf.key, parseJson(bytes));
     if (list.tree_size !== leaf.tree_size) {
       throw new Unproven(leaf.key, `tree_size ${leaf.tree_size}`, String(list.tree_size));
     }

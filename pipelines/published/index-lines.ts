@@ -95,6 +95,13 @@ export type ShardLine = z.infer<typeof ShardLine>;
 
 export const IndexList = z.looseObject({ tree_size: z.int(), computed_at: z.string(), shards: z.array(ShardLine) });
 
+/** Checks the parsed list of an index, the object with this key. @throws Unproven for anything else */
+export function parseIndexList(key: string, value: unknown): z.infer<typeof IndexList> {
+  const { data } = IndexList.safeParse(value);
+  if (data) return data;
+  throw new Unproven(key, "a list of shards", "something else");
+}
+
 /** Fetches the packed bytes of a shard, without proving them. @throws MissingObject, Oversized, SourceDown */
 export async function fetchShard(source: Pick<Source, "get">, line: ShardLine): Promise<Uint8Array> {
   const key = shardKey(line.sha256);
