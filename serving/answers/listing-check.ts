@@ -6,7 +6,7 @@ import { type Place, Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import type { ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
 import { PLATFORM_CAP_FACTOR, platformOf, registrableDomain } from "../../pipelines/record/url.ts";
-import { Limiter } from "../http/limits.ts";
+import { Limiter, takeOfEach } from "../http/limits.ts";
 import { badField, Problem } from "../http/problem.ts";
 import { normalisedUrl } from "../http/request.ts";
 import type { ListingAnswer, ListingQuestion } from "../schemas/listing.ts";
@@ -98,21 +98,14 @@ export class ListingChecks {
       const detail = "as many looks are under way as there are places for, or as one client's share of them";
       throw new Problem("unavailable", detail, retry);
     }
-    // A token of the platform's limit is taken only after the domain's limit allowed the probe: refused probes of one
-    // domain must not use up the platform's tokens for other domains.
-    const platform = platformOf(url);
-    const platformDecision = this.#perPlatform.take(platform, 0);
-    const decision = platformDecision.ok ? this.#perDomain.take(domain) : platformDecision;
-    if (decision.ok) {
-      this.#perPlatform.take(platform);
-      return place;
-    }
+    const refusal = takeOfEach([this.#perPlatform, platformOf(url)], [this.#perDomain, domain]);
+    if (!refusal) return place;
     place.leave();
     throw new Problem(
       "too_many_requests",
       `${domain} was looked at ${this.#limits.looks_per_domain_minute} times in a minute, or its platform as often as may be`,
       {
-        headers: { "retry-after": String(decision.resetS) },
+        headers: { "retry-after": String(refusal.resetS) },
       },
     );
   }

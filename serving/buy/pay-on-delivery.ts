@@ -11,7 +11,7 @@ import {
 import { askForQuote, type CallRequest, type SellerQuote } from "../../pipelines/orders/seller.ts";
 import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
-import { Limiter } from "../http/limits.ts";
+import { Limiter, takeOfEach } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
 import { requireUsable } from "../http/usable.ts";
 import { headlineOf } from "../tables/entry.ts";
@@ -185,8 +185,7 @@ export class PayOnDelivery {
   /** Reports whether one more payment to a seller may be cancelled for this buyer's wallet, and counts it. */
   takeCancellation(payer: string): boolean {
     const { payer: payerLimiter, all } = this.#cancellations;
-    // A wallet's quota is not used up by requests that the quota of all refuses.
-    return all.take("all", 0).ok && payerLimiter.take(payer.toLowerCase()).ok && all.take("all").ok;
+    return takeOfEach([all, "all"], [payerLimiter, payer.toLowerCase()]) === null;
   }
 
   #requireSellable({ cap, method }: ViaCall): SellableEndpoint {

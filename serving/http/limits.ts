@@ -88,6 +88,18 @@ export class Limiter {
   }
 }
 
+/**
+ * Takes one token of each limiter for its client if all of them have one, else none of any: a request that one limit
+ * refuses does not use up the others.
+ * @returns null if a token was taken of each, else the first refusal
+ */
+export function takeOfEach(...limits: readonly [limiter: Limiter, client: string][]): LimitResult | null {
+  const refusal = limits.map(([limiter, client]) => limiter.take(client, 0)).find(({ ok }) => !ok);
+  if (refusal) return refusal;
+  for (const [limiter, client] of limits) limiter.take(client);
+  return null;
+}
+
 /** A block of addresses: its base address and the length of its prefix in bits. */
 export type Cidr = [Address, number];
 
