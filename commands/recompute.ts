@@ -56,9 +56,10 @@ export async function recomputeCommand(
         "differs",
         `${result.differs} published card${result.differs === 1 ? " does" : "s do"} not follow from the published evidence`,
       );
-    if (result.ok + result.pending === 0 && result.not_run > 0)
-      throw new Failure("nothing", `no card of ${endpoint} could be compared: what they depend on cannot be read`);
-    if (result.ok + result.pending === 0) throw new Failure("nothing", `no card of ${endpoint} is published`);
+    if (result.ok + result.pending === 0) {
+      const why = result.not_run > 0 ? "could be compared: what they depend on cannot be read" : "is published";
+      throw new Failure("nothing", `no card of ${endpoint} ${why}`);
+    }
     if (result.ok === 0) throw new Failure("nothing", "no evidence of these cards is published yet");
     if (!options.json) printLines(`next: touchstone audit ${options.from}`);
   });

@@ -74,6 +74,7 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
   const names = new Set(variablesOf(url));
   const values = new Map<string, string>();
   const faults: { path: string[]; detail: string }[] = [];
+  const placeOf = (name: string): string[] => [Object.hasOwn(path, name) ? "path" : "query", name];
   for (const name of variablesOf(listed)) {
     const isFromPath = Object.hasOwn(path, name);
     // The buyer's query sets the parameter of an overridden variable. If the variable has the parameter's name, its
@@ -81,7 +82,7 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
     const isOverridden = !names.has(name);
     const inQuery = isFromPath && !isOverridden ? [] : query.getAll(name);
     const givenValues = isFromPath ? [path[name]!, ...inQuery] : inQuery;
-    const pointerPath = isFromPath ? ["path", name] : ["query", name];
+    const pointerPath = placeOf(name);
     const [value] = givenValues;
     if (isOverridden && value === undefined) continue;
     if (!isFromPath && !isOverridden) query.delete(name);
@@ -102,7 +103,7 @@ function fillUrl(listed: string, { path = {}, query }: Pick<BuyerInput, "path" |
   const dotNames = [...names].filter((name) => /^\.+$/.test(values.get(name)!));
   return refuse(
     dotNames.map((name) => ({
-      path: [Object.hasOwn(path, name) ? "path" : "query", name],
+      path: placeOf(name),
       detail: "must not be dots alone: it would leave its path",
     })),
   );

@@ -45,7 +45,7 @@ interface DrawnRow {
 
 /**
  * Cache of rendered rows, enough for twenty pages of the market; beyond it, the oldest are dropped. A changed endpoint
- * gets a new entry, so the rows of an entry stay valid.
+ * gets a new entry, so the rows of an entry stay valid; one whose letter is not shown any more is not cached.
  */
 const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 

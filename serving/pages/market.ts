@@ -57,8 +57,8 @@ interface Market {
   countsByLetter: ReadonlyMap<Band, number>;
   /** Number of endpoints of each class, the largest first. */
   countsByClass: ReadonlyMap<string, number>;
-  /** Ids of the endpoints whose letter was not shown any more when the rows were made ({@link View.doubtful}). */
-  doubtful: ReadonlySet<string>;
+  /** The endpoints whose letter was not shown any more when the rows were made ({@link View.doubtful}). */
+  doubtful: ReadonlyMap<string, unknown>;
   /** `rows` sorted in each order that was requested so far. */
   sorted: Map<Sort, readonly Row[]>;
 }
@@ -93,10 +93,7 @@ function marketOf(view: View): Market {
     rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), searchText: null });
   }
   const largestFirst = [...countsByClass].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
-  const market = {
-    ...{ rows, countsByLetter, countsByClass: new Map(largestFirst) },
-    ...{ doubtful: new Set(doubtful.keys()), sorted: new Map() },
-  };
+  const market = { rows, countsByLetter, countsByClass: new Map(largestFirst), doubtful, sorted: new Map() };
   markets.set(view.entries, market);
   return market;
 }

@@ -159,7 +159,7 @@ export class EvidenceBodies {
       if (objects.length < PAGE_SIZE) break;
     }
     // Bodies that were stored meanwhile may be in the list or not. Until the next sweep they may count twice.
-    this.#storedBytes = bytes + (this.#storedBytes - storedBefore);
+    this.#storedBytes += bytes - storedBefore;
     metrics.gauge("touchstone_evidence_bodies_bytes", bytes);
     metrics.count("touchstone_evidence_bodies_removed_total", {}, removed);
     return removed;
