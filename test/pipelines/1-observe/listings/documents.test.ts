@@ -14,6 +14,7 @@ import { MAX_ROWS } from "../../../../pipelines/1-observe/listings/tables.ts";
 import { Recorder } from "../../../../pipelines/1-observe/recorder.ts";
 import { BODIES } from "../../../../pipelines/record/bodies.ts";
 import { fc } from "../../../helpers/histories.ts";
+import { leastProcessorMs } from "../../../helpers/processor.ts";
 import { claimOf } from "../readings.ts";
 import {
   ASSET,
@@ -452,18 +453,12 @@ describe("whatever the text is", () => {
       ...{ description: "d".repeat(150), accepts: [entry(), entry({ network: "eip155:8453" })] },
       extensions: { bazaar: { info: { input: { type: "http", method: "POST", body: { q: "x" } } } } },
     });
-    /** Processor time of the cheapest of several readings, ms: a collection or a neighbour adds to some of them. */
     const costOf = (rows: number, times: number): number => {
       const text = JSON.stringify({ items: Array.from({ length: rows }, (_, i) => row(i)), pagination: {} });
-      const costs = Array.from({ length: times }, () => {
-        const began = process.cpuUsage();
-        const read = readFile(text);
-        const taken = read.items.filter((item) => "claim" in claimOf(item, { name: "test" }, rail));
-        const { user, system } = process.cpuUsage(began);
+      return leastProcessorMs(times, () => {
+        const taken = readFile(text).items.filter((item) => "claim" in claimOf(item, { name: "test" }, rail));
         expect(taken).toHaveLength(rows);
-        return (user + system) / 1000;
       });
-      return Math.min(...costs);
     };
     const [tenth, whole] = [costOf(590, 10), costOf(5_900, 2)];
     console.info(`590 rows read in ${Math.round(tenth)} ms of the processor, 5,900 in ${Math.round(whole)} ms`);
