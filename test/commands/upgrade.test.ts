@@ -133,12 +133,17 @@ describe("the folder of the version before", () => {
     await new LogTail(log, "orders", (record) => void orders.apply(record)).catchUp();
     await new LogTail(log, "watchers", (record) => void watchers.apply(record)).catchUp();
     await log.close();
-    // What later versions added is null where a record does not have it.
-    const added = new Set(["identifier", "problem", "hmacKey", "expect", "judgedBy"]);
+    // What later versions added has this value where a record does not hold it.
+    const added = new Map<string, unknown>([
+      ...["identifier", "problem", "hmacKey", "expect", "judgedBy", "unchargedFault"].map(
+        (name) => [name, null] as const,
+      ),
+      ["failedByPayer", false],
+    ]);
     const texts = (values: Iterable<unknown>) =>
       JSON.parse(
         JSON.stringify([...values], (name, value) => {
-          if (added.has(name) && value === null) return undefined;
+          if (added.has(name) && value === added.get(name)) return undefined;
           // Of a leg and of a watched endpoint, from records that the earlier version had too.
           if (name === "class" || name === "correctedFrom") return undefined;
           return typeof value === "bigint" ? String(value) : value;
