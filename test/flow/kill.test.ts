@@ -25,7 +25,10 @@ let letters: MarketLetters;
 const acked: string[] = [];
 let survived = 0;
 
-/** Moments are spread over a start: boot, recovery, observing, ingest, publication. Real milliseconds. */
+/**
+ * Moments are spread over a start: boot, recovery, observing, ingest, publication. Real milliseconds: of every second
+ * kill from the start of the process, of the others from its first acknowledgement, which a slow machine gives later.
+ */
 const random = drawn(SEED);
 const moment = (i: number): number => 200 + ((i * 7919) % 2400) + random() * 400;
 
@@ -36,7 +39,10 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "kill-"));
   for (let i = 0; i < KILLS; i++) {
     const run = runStart(args, environment());
-    const timer = setTimeout(() => run.kill(), moment(i));
+    let timer: NodeJS.Timeout | undefined;
+    const kill = () => (timer = setTimeout(() => run.kill(), moment(i)));
+    if (i % 2 === 0) kill();
+    else run.child.stdio[3]!.once("data", kill);
     const ended = await run.ended;
     clearTimeout(timer);
     acked.push(...run.acked);
