@@ -12,7 +12,7 @@ import { lettersOf } from "../4-publish/letters.ts";
 import { headlineOf } from "../published/caps.ts";
 import type { PublishedFold } from "../published/fold.ts";
 import type { ListedCap, Memory } from "../record/memory.ts";
-import { formatMoney } from "../record/money.ts";
+import { formatMoney, formatSum } from "../record/money.ts";
 import type { DayPlan, PlanLine } from "../record/plan.ts";
 import { addDays, dayOf, rfc3339 } from "../record/time.ts";
 import { hostOf } from "../record/url.ts";
@@ -118,7 +118,7 @@ async function computeNextCost(parts: BudgetParts, listedCap: ListedCap, price: 
   );
   if (nextLetter.next === null) return null;
   const { gate_calls, gate_day, calls, day, cost_micro } = nextLetter;
-  return { letter: nextLetter.next, gate_calls, gate_day, calls, day, cost: formatMoney(cost_micro) };
+  return { letter: nextLetter.next, gate_calls, gate_day, calls, day, cost: formatSum(cost_micro) };
 }
 
 const planMembers = (line: PlanLine | undefined): Pick<BudgetLine, "covered" | "why" | "price"> => {
@@ -269,7 +269,7 @@ export async function deriveDayReport(
     const line = lines.get(endpoint.capability_id);
     const price = priceMicroOf(line);
     const next =
-      price && endpoint.next ? { ...endpoint.next, cost: formatMoney(price * BigInt(endpoint.next.calls)) } : null;
+      price && endpoint.next ? { ...endpoint.next, cost: formatSum(price * BigInt(endpoint.next.calls)) } : null;
     return { ...endpoint, ...planMembers(line), next };
   });
   const { day: _, ...spent } = storedReport.spent.by_day.find((one) => one.day === day) ?? {

@@ -188,3 +188,29 @@ test("a day without a plan says so", async () => {
   expect(empty.spent.day.calls).toBe(0);
   expect(budgetLines(empty, 40).join("\n")).toContain("there is no plan of this day");
 });
+
+test("a price near the largest that the record holds: a stranger's 402 does not stop the report", async () => {
+  const other = await openTestWorld();
+  try {
+    await other.append(
+      listing("priceless", at("00:00:00", "2026-11-11")),
+      handshake("priceless", at("01:00:00", "2026-11-11"), { price: "999999999999.999999" }),
+    );
+    await other.ingest.pass();
+    const memory = createMemory(other.lake);
+    const plan = planDay({
+      ...{ day: DAY, salt: Buffer.alloc(32, 1), listed: await memory.listed(), caps: CAPS, now: dayStart(DAY) },
+    });
+    await other.store.create(`plans/${DAY}.json`, Buffer.from(JSON.stringify(plan)));
+    const parts = { lake: other.lake, memory, privateStore: other.store, caps: CAPS, published: new PublishedFold() };
+    const made = await createBudgetReport({ ...parts, now: new Date(at("23:00:00", DAY)) }, DAY, 10);
+    const [line] = made.endpoints;
+    const cost = `${BigInt(line!.next!.calls) * 999_999_999_999_999_999n}`;
+    const expected = { price: "999999999999.999999", next: { cost: `${cost.slice(0, -6)}.${cost.slice(-6)}` } };
+    expect(line).toMatchObject({ why: "per_call", ...expected });
+    expect((await deriveDayReport(DAY, made, other.store))!.endpoints[0]).toMatchObject(expected);
+    expect(budgetLines(made, 10).join("\n")).toContain("priceless");
+  } finally {
+    await other.close();
+  }
+});
