@@ -94,9 +94,14 @@ const recordIdOf = (line: AmendmentLine): unknown => bodyOf(line).record_id ?? n
  * observed before it was issued.
  */
 function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[]): Set<string> {
-  const corrections = correctionsInForce(records).map((line) => ({ record: recordIdOf(line), before: issuedAt(line) }));
-  const isWithdrawn = ({ obs_id, t }: Row) =>
-    corrections.some(({ record, before }) => (record === null ? t.getTime() < before : record === obs_id));
+  const recordIds = new Set<unknown>();
+  let allBefore = Number.NEGATIVE_INFINITY;
+  for (const line of correctionsInForce(records)) {
+    const record = recordIdOf(line);
+    if (record === null) allBefore = Math.max(allBefore, issuedAt(line));
+    else recordIds.add(record);
+  }
+  const isWithdrawn = ({ obs_id, t }: Row): boolean => recordIds.has(obs_id) || t.getTime() < allBefore;
   return new Set(rows.filter(isWithdrawn).map(({ obs_id }) => obs_id));
 }
 
@@ -105,11 +110,13 @@ function withdrawnSamples(rows: readonly Row[], records: readonly AmendmentLine[
  * follows that is not revoked (as in query `site` in sql/samples/touched.sql).
  */
 function isDisputed(records: readonly AmendmentLine[]): boolean {
-  const corrections = correctionsInForce(records);
-  const isSettled = (dispute: AmendmentLine) =>
-    corrections.some((line) => {
-      const record = recordIdOf(line);
-      return line.observed_at >= dispute.observed_at && (record === null || record === recordIdOf(dispute));
-    });
+  /** When the newest correction in force was observed, by the record that it is of; null: of all records. */
+  const newest = new Map<unknown, string>();
+  for (const line of correctionsInForce(records)) {
+    const record = recordIdOf(line);
+    if (line.observed_at > (newest.get(record) ?? "")) newest.set(record, line.observed_at);
+  }
+  const isSettled = (dispute: AmendmentLine): boolean =>
+    [null, recordIdOf(dispute)].some((record) => (newest.get(record) ?? "") >= dispute.observed_at);
   return records.some((line) => line.field === "dispute" && !isSettled(line));
 }
