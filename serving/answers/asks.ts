@@ -80,7 +80,7 @@ export class Asks {
   readonly #clients: Limiter;
   readonly #total: Limiter;
   readonly #queue: AskQueue;
-  /** Records that are being appended, by capability id. */
+  /** Records that are being appended: asks by capability id, re-tests by `retest` and the id. */
   readonly #underway = new Map<string, Pick<AskTime, "client" | "notBeforeMs"> & { reply: Promise<AskReply> }>();
   /** When the queue was last searched for urls that were probed meanwhile, ms of the monotonic clock. */
   #droppedAt = Number.NEGATIVE_INFINITY;
@@ -112,19 +112,7 @@ export class Asks {
     const notBeforeMs = Math.max(queue.earliestNewProbe(cap, t), t + this.#delayFor(client));
     const queuedProbeAt = queue.earliestProbe(cap);
     if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
-    const underway = this.#underway.get(cap);
-    if (underway && underway.notBeforeMs <= notBeforeMs) {
-      const reply = await underway.reply;
-      // An ask that was refused from another client may be accepted from this one.
-      if (reply.queued || underway.client === client) return reply;
-    }
-    const own = { client, notBeforeMs, reply: this.#append(ask, cap, { now, notBeforeMs, client }) };
-    this.#underway.set(cap, own);
-    try {
-      return await own.reply;
-    } finally {
-      if (this.#underway.get(cap) === own) this.#underway.delete(cap);
-    }
+    return this.#appendOnce(cap, ask, cap, { now, notBeforeMs, client });
   }
 
   /**
@@ -145,7 +133,32 @@ export class Asks {
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
       return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.wait(cap, now.getTime()));
     }
-    return this.#append(ask, cap, { now, notBeforeMs: now.getTime() + this.#clientDelayFor(client), client, proof });
+    const notBeforeMs = now.getTime() + this.#clientDelayFor(client);
+    return this.#appendOnce(`retest ${cap}`, ask, cap, { now, notBeforeMs, client, proof });
+  }
+
+  /**
+   * Appends the record of an ask, unless the record of another request is just being appended that stands for this one
+   * too. Then its reply is returned, and this client's share is not used.
+   * @param key under which requests at the same moment stand for each other
+   */
+  async #appendOnce(key: string, ask: Ask, cap: string, askTime: AskTime): Promise<AskReply> {
+    const { client, notBeforeMs, proof } = askTime;
+    let underway = this.#underway.get(key);
+    // There is one record of a re-test a day, whoever sent it.
+    while (underway && (proof !== undefined || underway.notBeforeMs <= notBeforeMs)) {
+      const reply = await underway.reply;
+      // What was refused to another client may be accepted from this one.
+      if (reply.queued || underway.client === client) return reply;
+      underway = this.#underway.get(key);
+    }
+    const own = { client, notBeforeMs, reply: this.#append(ask, cap, askTime) };
+    this.#underway.set(key, own);
+    try {
+      return await own.reply;
+    } finally {
+      if (this.#underway.get(key) === own) this.#underway.delete(key);
+    }
   }
 
   /** Delay of a client's next ask because the client asked often, real ms. */

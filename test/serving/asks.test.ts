@@ -19,6 +19,7 @@ const T0 = Date.parse(NOW);
 const logger = createLogger("silent");
 const ask = (normalised: string) => ({ url: normalised, normalised, method: undefined });
 const cap = (url: string) => capId("GET", url);
+const PROOF = { statement: "s", pay_to: "p", signature: "z" };
 
 function asksOver(more: Partial<ConstructorParameters<typeof Asks>[0]> = {}) {
   const log = new AppendOnly();
@@ -178,11 +179,26 @@ describe("how long an ask waits", () => {
     expect(line.earliestProbe(cap("https://victim.com/"))).not.toBeNull();
     expect(line.size).toBe(40);
     const known = { cap: cap("https://seller.com/"), tool: null };
-    const proof = { statement: "s", pay_to: "p", signature: "z" };
-    expect(await asks.retest({ ...ask("https://seller.com/"), knownEndpoint: known }, proof, "a")).toMatchObject({
+    expect(await asks.retest({ ...ask("https://seller.com/"), knownEndpoint: known }, PROOF, "a")).toMatchObject({
       queued: true,
     });
     expect(log.records).toHaveLength(40 + 20 + 13 + 10 + 2);
+  });
+
+  test("a re-test that is asked for several times at one moment is one record, and counts once", async () => {
+    const { asks, log } = asksOver({ limits: { asks_per_hour: 1, asks_in_line: 20 } });
+    const retest = (url: string, client = "c") =>
+      asks.retest({ ...ask(url), knownEndpoint: { cap: cap(url), tool: null } }, PROOF, client);
+    const url = "https://seller.com/";
+    const replies = await Promise.all([retest(url), retest(url), retest(url, "d")]);
+    expect([replies.map((reply) => hoursOf(reply!)), log.records.length]).toEqual([[1, 1, 1], 1]);
+    // Its share of this hour is used, and not that of the hour after as well; and nothing of the other's.
+    expect(hoursOf((await retest("https://second.com/"))!)).toBe(2);
+    // The line of re-tests is full of the first client's: only another one pushes one out.
+    const full = "https://third.com/";
+    const tries = await Promise.all([retest(full), retest(full), retest(full, "d"), retest(full, "e")]);
+    expect(tries.map((reply) => reply!.queued)).toEqual([false, false, true, true]);
+    expect([log.records.length, hoursOf((await retest(full, "d"))!)]).toEqual([3, 1]);
   });
 
   test("names under one hosting platform have a few times a domain's share together", async () => {
