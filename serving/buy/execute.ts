@@ -241,7 +241,7 @@ const CALL_DESCRIPTION: CallDescription = {
 const saleOf = (selling: PayOnDelivery, totalMicro: bigint, mime?: string | null): Sale => ({
   described: CALL_DESCRIPTION,
   url: selling.deps.baseUrl + EXECUTE_PATH,
-  description: "A call bought through Touchstone of whoever can do it.",
+  description: "A call bought through Touchstone from the first of several endpoints whose answer passes.",
   guarantee: "You are charged only if an answer passed.",
   mime: mime ?? "application/json",
   totalMicro,

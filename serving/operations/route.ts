@@ -52,7 +52,7 @@ const executeOperation: Operation = {
   method: "POST",
   path: EXECUTE_PATH,
   summary:
-    "Buy a call of whoever can do it, with fallbacks: charged once, only if an answer passed. Without a payment: the price, as a 402",
+    "Buy one call from several endpoints, tried in turn: charged once, only if an answer passed. Without a payment: the price, as a 402",
   body: ExecuteRequest,
   errors: ["bad_payment", "payment_used", "answer_expired", "seller_failed", "unavailable", "log_unavailable"],
   async run({ service, request, client, refuseWhenOverloaded }) {
