@@ -205,28 +205,38 @@ export class Checkout {
 
   /**
    * Returns the order that already has this payment, or null.
-   * @throws Problem payment_used when that order is for another request, or when another order has the payment's
-   * identifier; log_unavailable
+   * @throws Problem payment_used when that order is for another request; log_unavailable
    */
   async existingOrder(payment: Payment, requestSha256: string): Promise<Order | null> {
     const { buying } = this.sales;
     const key = this.#keyOf(payment);
-    const { from, identifier } = payment;
-    try {
-      await buying.orders.catchUp(identifier === null ? key : undefined);
-    } catch {
-      throw notWrittenProblem();
-    }
-    const { table } = buying.orders;
-    const sameIdentifier = identifier === null ? undefined : table.ofIdentifier(from, identifier);
-    if (sameIdentifier && sameIdentifier.key !== key && !FREE_IDENTIFIER_STATES.has(sameIdentifier.state)) {
-      // The problem does not name that order. This payment is not verified yet, so anybody can send a payment with this
-      // wallet and a guessed identifier, and anybody who knows an order's id can read the order.
-      const detail = "another order of this wallet has this payment-identifier: send the payment of that order again";
-      throw new Problem("payment_used", detail);
-    }
-    const order = table.ofKey(key);
+    await this.#catchUp(key);
+    const order = buying.orders.table.ofKey(key);
     return order ? this.requireSameRequest(order, payment, requestSha256) : null;
+  }
+
+  /**
+   * Reads new steps of orders, of one payment's partition or of all. @throws Problem log_unavailable
+   */
+  async #catchUp(key?: string): Promise<void> {
+    await this.sales.buying.orders.catchUp(key).catch(() => {
+      throw notWrittenProblem();
+    });
+  }
+
+  /**
+   * Refuses a verified payment whose identifier another order of its wallet has. It is not looked up before the payment
+   * is verified: anybody can send a payment that names a wallet and a guessed identifier, and would learn of the order.
+   * @throws Problem payment_used, log_unavailable
+   */
+  async #requireFreeIdentifier(payment: Payment): Promise<void> {
+    const { from, identifier } = payment;
+    if (identifier === null) return;
+    await this.#catchUp();
+    const order = this.sales.buying.orders.table.ofIdentifier(from, identifier);
+    if (!order || order.key === this.#keyOf(payment) || FREE_IDENTIFIER_STATES.has(order.state)) return;
+    const detail = "another order of this wallet has this payment-identifier: send the payment of that order again";
+    throw new Problem("payment_used", detail);
   }
 
   /**
@@ -253,11 +263,14 @@ export class Checkout {
   }
 
   /**
-   * Returns the order.
+   * Returns the order. A payment that was charged can be read on the chain, signature included, so an order that has an
+   * identifier, which stands nowhere else, is given out only for its payment with that identifier.
    * @throws Problem payment_used when the order has another request, or another payment with this nonce
    */
   requireSameRequest(order: Order, payment: Payment, requestSha256: string): Order {
-    if (order.requestSha256 === requestSha256 && order.paymentSha256 === payment.sha256) return order;
+    const isSamePayment =
+      order.paymentSha256 === payment.sha256 && (order.identifier === null || order.identifier === payment.identifier);
+    if (order.requestSha256 === requestSha256 && isSamePayment) return order;
     throw new Problem("payment_used", "this payment belongs to another order: sign a new one");
   }
 
@@ -339,7 +352,11 @@ export class Checkout {
     };
   }
 
-  /** Buys a call with a verified payment. @throws Problem as {@link responseOf} and {@link requireSameRequest} */
+  /**
+   * Buys a call with a verified payment.
+   * @throws Problem as {@link responseOf} and {@link requireSameRequest}; payment_used when another order has the
+   * payment's identifier
+   */
   buy(purchase: Purchase, payment: Payment, sale: Sale): Promise<Response> {
     return this.#runOrder(purchase, payment, sale, () => this.sales.buying.buy(purchase));
   }
@@ -365,6 +382,7 @@ export class Checkout {
     createOrder: () => Promise<Order>,
   ): Promise<Response> {
     const { cashier } = this.sales;
+    await this.#requireFreeIdentifier(payment);
     try {
       return await this.responseOf(
         this.requireSameRequest(await createOrder(), payment, claim.request_sha256),

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { systemClock } from "../../../infra/clock.ts";
+import type { Purchase } from "../../../pipelines/orders/buying.ts";
 import { claimKey } from "../../../pipelines/orders/claim.ts";
 import type { Order } from "../../../pipelines/orders/order.ts";
 import { OrderStep, type StepState } from "../../../pipelines/record/order-step.ts";
@@ -19,12 +20,15 @@ const PAYMENT = {
 const REQUEST_SHA256 = "bb".repeat(32);
 const SALE = { url: "https://touchstone.test/v1/via/x" } as Sale;
 
-function checkoutOver(table: Partial<Sales["buying"]["orders"]["table"]>): Checkout {
+function checkoutOver(
+  table: Partial<Sales["buying"]["orders"]["table"]>,
+  acts: Partial<Record<"buy" | "sell", () => Promise<Order>>> = {},
+): Checkout {
   const orders = {
     catchUp: async () => {},
     table: { ofKey: () => undefined, ofIdentifier: () => undefined, ...table },
   };
-  return new Checkout({ cashier: { asset: "0xasset" }, buying: { orders } } as unknown as Sales);
+  return new Checkout({ cashier: { asset: "0xasset" }, buying: { orders, ...acts } } as unknown as Sales);
 }
 
 /** Whether the payment-identifier of an order in this state may be used by another payment. */
@@ -119,23 +123,55 @@ describe("a payment-identifier", () => {
     expect([...STATES, ...Object.keys(SIDE_STEPS)].sort()).toEqual(states.sort());
   });
 
+  const PURCHASE = { key: KEY, claim: { request_sha256: REQUEST_SHA256 } } as Purchase;
+  /** What buying or selling under this payment's identifier comes to: the problem, or that it was begun. */
+  async function begunOver(table: Parameters<typeof checkoutOver>[0]) {
+    const begin = vi.fn(() => Promise.reject(new Error("begun")));
+    const checkout = checkoutOver(table, { buy: begin, sell: begin });
+    const sellWork = () => checkout.sell(PURCHASE, IDENTIFIED, SALE, async () => Promise.reject(new Error("no work")));
+    const ways = [() => checkout.buy(PURCHASE, IDENTIFIED, SALE), sellWork];
+    const errors: Problem[] = [];
+    for (const way of ways) errors.push(await (async () => way())().then(Promise.reject, (error: Problem) => error));
+    return { errors, begun: begin.mock.calls.length };
+  }
+
   test.each(STATES)("of another payment's order that is %s", async (state) => {
     const another = { id: ID, key: "another", state } as Order;
-    const checkout = checkoutOver({ ofIdentifier: () => another });
-    const found = checkout.existingOrder(IDENTIFIED, REQUEST_SHA256);
-    if (IDENTIFIERS[state] === "free") expect(await found).toBeNull();
-    else {
-      const problem = await found.catch((error: Problem) => error);
-      // Nothing of this payment is verified yet, and with its id anybody can read an order.
-      expect([problem, JSON.stringify([String(problem), problem])]).toEqual([
-        expect.objectContaining({ code: "payment_used" }),
-        expect.not.stringContaining(ID),
-      ]);
+    const { errors, begun } = await begunOver({ ofIdentifier: () => another });
+    expect(begun).toBe(IDENTIFIERS[state] === "free" ? 2 : 0);
+    for (const error of errors) {
+      if (begun > 0) expect(error.message).toBe("begun");
+      else expect(error).toMatchObject({ code: "payment_used" });
+      // With its id anybody can read an order.
+      expect(JSON.stringify([String(error), error])).not.toContain(ID);
+    }
+  });
+
+  test.each(STATES)("of this payment's own order that is %s is no other order's", async (state) => {
+    const own = { id: ID, key: KEY, state } as Order;
+    expect((await begunOver({ ofIdentifier: () => own })).begun).toBe(2);
+  });
+
+  test.each(STATES)("says nothing of an order that is %s to a payment that was not verified", async (state) => {
+    const another = { id: ID, key: "another", state } as Order;
+    const guessed = checkoutOver({ ofIdentifier: () => another }).existingOrder(IDENTIFIED, REQUEST_SHA256);
+    await expect(guessed).resolves.toBeNull();
+  });
+
+  test("belongs to the payment: without it, or with another, the payment as the chain shows it opens no order", async () => {
+    const { identifier } = IDENTIFIED;
+    const own = { id: ID, key: KEY, identifier, requestSha256: REQUEST_SHA256, paymentSha256: PAYMENT.sha256 } as Order;
+    const checkout = checkoutOver({ ofKey: () => own });
+    expect(await checkout.existingOrder(IDENTIFIED, REQUEST_SHA256)).toBe(own);
+    for (const payment of [PAYMENT, { ...IDENTIFIED, identifier: "what_another_guesses" }]) {
+      const opened = checkout.existingOrder(payment, REQUEST_SHA256);
+      await expect(opened).rejects.toMatchObject({ code: "payment_used" });
     }
   });
 
   test.each(STATES)("of this payment's own order that is %s: that order", async (state) => {
-    const own = { id: ID, key: KEY, state, requestSha256: REQUEST_SHA256, paymentSha256: PAYMENT.sha256 } as Order;
+    const { identifier, sha256: paymentSha256 } = IDENTIFIED;
+    const own = { id: ID, key: KEY, state, identifier, requestSha256: REQUEST_SHA256, paymentSha256 } as Order;
     const checkout = checkoutOver({ ofIdentifier: () => own, ofKey: (key) => (key === KEY ? own : undefined) });
     expect(await checkout.existingOrder(IDENTIFIED, REQUEST_SHA256)).toBe(own);
   });
