@@ -12,7 +12,6 @@ import {
   Sums,
   sellerNamesOf,
   sellerStakesOf,
-  UNLETTERED,
 } from "./stakes.ts";
 
 /**
@@ -35,8 +34,8 @@ export interface OrderCaps {
   /** Largest amount that may be at risk at once for all orders without credit whose buyer pays after delivery. */
   open: bigint;
   /**
-   * Largest amount that may be lost in a UTC day at one payTo (address to pay), at one platform (domain, with all names
-   * under it), at one endpoint.
+   * Largest amount that may be lost in a UTC day at one payTo (address to pay) through endpoints without a letter, at
+   * one platform (domain, with all names under it), at one endpoint.
    */
   lossPerPayeeDay: bigint;
   lossPerPlatformDay: bigint;
@@ -188,14 +187,19 @@ export class Caps {
     if (seller.micro < caps.leastPrice && !isCounted)
       return `Calls below ${formatMoney(caps.leastPrice)} USDC are not bought.`;
     const sumOf = this.#sumsWith(isCounted ? [] : sellerStakesOf(seller, seller.micro));
-    const limits: Record<string, [bigint, string]> = {
-      payTo: [caps.lossPerPayeeDay, "at one seller's address in a day"],
-      platform: [caps.lossPerPlatformDay, "at one domain in a day"],
-      cap: [caps.lossPerCapDay, "at one endpoint in a day"],
-      [UNLETTERED]: [caps.lossPerDay, "at sellers without a letter in a day"],
-    };
-    for (const where of sellerNamesOf(seller).filter((name) => name !== LETTERED)) {
-      const [limit, words] = limits[where.split(" ", 1)[0]!]!;
+    const [payTo, platform, cap, letter] = sellerNamesOf(seller);
+    const limits: [where: string, limit: bigint, words: string][] = [
+      [platform, caps.lossPerPlatformDay, "at one domain in a day"],
+      [cap, caps.lossPerCapDay, "at one endpoint in a day"],
+    ];
+    // A seller chooses the address in its 402. A thief names a fresh one for each call, so a limit on the address does
+    // not stop it; but with the address of an honest seller it would use up that seller's limit (as in debtNamesOf).
+    if (!seller.lettered)
+      limits.unshift(
+        [payTo, caps.lossPerPayeeDay, "at one seller's address in a day"],
+        [letter, caps.lossPerDay, "at sellers without a letter in a day"],
+      );
+    for (const [where, limit, words] of limits) {
       const says = sentenceIfAbove(limit, sumOf(SUM.out(where)) + sumOf(SUM.lost(this.day(), where)), words);
       if (says) return says;
     }

@@ -56,7 +56,7 @@ export const SUM = {
 } as const;
 
 /** The values of `where` for the sums over all sellers whose endpoint, when paid, had no letter (grade), or had one. */
-export const UNLETTERED = "unlettered";
+const UNLETTERED = "unlettered";
 export const LETTERED = "lettered";
 
 /**
@@ -82,7 +82,9 @@ export interface SellerIdentity {
  * Returns the names under which a seller is counted in the sums. Host names under a hosting platform cost nothing, so
  * all of them are counted together, as the platform.
  */
-export const sellerNamesOf = (seller: SellerIdentity): string[] => [
+export const sellerNamesOf = (
+  seller: SellerIdentity,
+): [payTo: string, platform: string, cap: string, letter: string] => [
   `payTo ${seller.payTo.toLowerCase()}`,
   `platform ${platformOf(seller.url)}`,
   `cap ${seller.cap}`,

@@ -350,6 +350,31 @@ test("a rival without a letter names an honest seller's payTo: that seller is bo
   expect((await call("honest", "https://unknown.example", false))?.state).toBe("settled");
 });
 
+test.each([
+  ["takes the money", "thief"],
+  ["keeps the signed payments", "grabs later"],
+] as const)(
+  "many rivals name an honest seller's payTo, and each %s: its calls are bought all the same",
+  async (_, kind) => {
+    const world = new OrderWorld(1, ORDER_CAPS);
+    const [replica] = world.replicas as [FakeReplica];
+    const rivals = Number(ORDER_CAPS.lossPerPayeeDay / PRICE);
+    for (let n = 0; n < rivals; n++) {
+      world.chain.mint(`0xm${n}`, TOTAL);
+      await world.post(replica, world.pay(`0xm${n}`, kind, PRICE), `https://rival${n}.example`, { payTo: "0xvictim" });
+    }
+    const table = tableOf(world);
+    const named = [SUM.lost(DAY, "payTo 0xvictim"), SUM.out("payTo 0xvictim")].map((name) => table.sum(name));
+    expect(named[0]! + named[1]!).toBe(ORDER_CAPS.lossPerPayeeDay);
+    world.chain.mint("0xh", 2n * TOTAL);
+    const victim = (lettered: boolean) =>
+      world.post(replica, world.pay("0xh", "honest", PRICE), "https://victim.example", { payTo: "0xvictim", lettered });
+    expect((await victim(true))?.state).toBe("settled");
+    // Without a letter nothing tells it from the rivals.
+    expect(await victim(false)).toBe(null);
+  },
+);
+
 test("a thief under a hosting platform shuts out no other name of the platform", async () => {
   const world = new OrderWorld(1, ORDER_CAPS);
   world.chain.mint("0xm", 5n * TOTAL);
