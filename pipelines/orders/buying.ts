@@ -134,6 +134,8 @@ function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_resu
 }
 
 const COVER_POLL_MS = [0, 100, 200, 400, 800, 1_500] as const;
+const NONCE_SHARED =
+  "The seller gave one challenge for two payments of ours, and only one of them can be made; ask again.";
 export const ANSWER_NOT_STORED = "The answer came and could not be kept; nobody is charged for it.";
 
 /**
@@ -331,6 +333,7 @@ export class Buying {
     const leg = order.legs.at(-1);
     const sellerRefusal = leg && this.#caps.refusalOfSeller({ ...leg, micro: parseMoney(leg.price) }, true);
     if (sellerRefusal) return sellerRefusal;
+    if (leg && this.deps.orders.table.sharesNonce(order)) return NONCE_SHARED;
     const buyer = { ...order, micro: 0n, totalMicro: 0n, own: order.own !== null };
     const standing = this.#caps.standingOfBuyer(buyer, order);
     return "says" in standing ? standing.says : this.#findBalanceRefusal(order);

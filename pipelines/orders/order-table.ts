@@ -204,6 +204,18 @@ export class OrderTable implements StoredFold {
     return debtNamesOf(seller).some((where) => this.sum(SUM.owes(where)) > 0n);
   }
 
+  /**
+   * Has another order, which is not closed, a payment of ours with the wallet and nonce of this order's newest leg,
+   * that its seller took or may take? A seller chooses the nonce of a payment by mpp, and may give two of our processes
+   * one challenge. Such payments move money once, and the chain does not tell for which of them. (A nonce that the
+   * chain shows as used is not signed.)
+   */
+  sharesNonce(order: Order): boolean {
+    const { wallet, nonce } = order.legs.at(-1)!;
+    const isSameNonce = (leg: Leg): boolean => leg.wallet === wallet && leg.nonce === nonce && leg.fate !== "unpaid";
+    return [...this.#open].some((other) => other !== order && other.legs.some(isSameNonce));
+  }
+
   /** Yields the transfers by which sellers paid back losses, one for each loss. Amounts are dollars as text. */
   *repayments(): Generator<Repayment> {
     for (const { legs } of this.#byId.values()) {

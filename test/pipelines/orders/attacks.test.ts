@@ -12,7 +12,7 @@ import { OrderTable } from "../../../pipelines/orders/order-table.ts";
 import { SUM } from "../../../pipelines/orders/stakes.ts";
 import { formatMoney, parseMoney } from "../../../pipelines/record/money.ts";
 import { ORDER_CAPS } from "../../helpers/caps.ts";
-import { ASSET, type FakeAuthorization, NETWORK } from "../../helpers/fake-chain.ts";
+import { ASSET, type FakeAuthorization, NETWORK, readAuth, written } from "../../helpers/fake-chain.ts";
 import { type FakeReplica, FLOAT, FLOAT_HAS, OrderWorld, sellerOfKind, TILL } from "../../helpers/order-world.ts";
 
 /** What each attack is about: docs/design/orders.md, "Bounding our losses". */
@@ -374,6 +374,35 @@ test.each([
     expect(await victim(false)).toBe(null);
   },
 );
+
+test("two replicas sign one challenge of a seller: one of the two payments is sent, and the seller owes nothing", async () => {
+  const world = new OrderWorld(2, ORDER_CAPS);
+  const [first, second] = world.replicas as [FakeReplica, FakeReplica];
+  // The nonce of a payment by mpp is the hash of the seller's challenge, which may be the same for equal requests.
+  const nonce = `0x${"ab".repeat(32)}`;
+  for (const { rail } of world.replicas) {
+    const sign = rail.sign.bind(rail);
+    rail.sign = async (...terms) => {
+      const signed = await sign(...terms);
+      return { ...signed, nonce, headerValue: written({ ...readAuth(signed.headerValue), nonce }) };
+    };
+  }
+  for (const wallet of ["0xa", "0xb"]) world.chain.mint(wallet, TOTAL);
+  expect((await bought(world, "0xa", SHOPS[0], first))?.state).toBe("settled");
+  expect(await bought(world, "0xb", SHOPS[0], second)).toBe(null);
+  for (const { recovery } of world.replicas) await recovery.look();
+  await first.buying.orders.catchUp();
+  const orders = [...tableOf(world).all()].map(({ payer, state, legs }) => [
+    payer,
+    state,
+    legs.map(({ fate }) => fate),
+  ]);
+  expect(orders).toEqual([
+    ["0xa", "settled", ["paid"]],
+    ["0xb", "released", ["unpaid"]],
+  ]);
+  expect([[...tableOf(world).losses()], floatSpent(world)]).toEqual([[], PRICE]);
+});
 
 test("a thief under a hosting platform shuts out no other name of the platform", async () => {
   const world = new OrderWorld(1, ORDER_CAPS);
