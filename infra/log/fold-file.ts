@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { createReadStream, promises as disk } from "node:fs";
 import { dirname } from "node:path";
 import { systemClock } from "../clock.ts";
@@ -110,11 +110,30 @@ export class FoldFile {
    * @throws errors of the disk; the old file then stays as it was
    */
   async save(topic: string, partitions: number, read: readonly ReadPosition[], onTaken: () => void): Promise<void> {
-    const { fold, folder, path } = this;
+    const { path } = this;
     await disk.mkdir(dirname(path), { recursive: true });
     await this.#clearDrafts();
-    const draft = `${path}.${process.pid}.draft`;
-    await disk.rm(draft, { force: true });
+    // A random name, since two containers may share the folder, and the first process of each has the same pid.
+    const draft = `${path}.${randomBytes(6).toString("hex")}.draft`;
+    try {
+      await this.#write(draft, topic, partitions, read, onTaken);
+      await nodeFs.rename(draft, path);
+    } catch (error) {
+      // On a full disk, drafts that stay would take the space that others need.
+      await disk.rm(draft, { force: true }).catch(() => undefined);
+      throw error;
+    }
+    await nodeFs.sync(dirname(path));
+  }
+
+  async #write(
+    draft: string,
+    topic: string,
+    partitions: number,
+    read: readonly ReadPosition[],
+    onTaken: () => void,
+  ): Promise<void> {
+    const { fold, folder } = this;
     const file = await nodeFs.openNew(draft);
     try {
       const hash = createHash("sha256");
@@ -139,8 +158,6 @@ export class FoldFile {
     } finally {
       await file.close();
     }
-    await nodeFs.rename(draft, path);
-    await nodeFs.sync(dirname(path));
   }
 
   /** Logs that the file could not be written. */

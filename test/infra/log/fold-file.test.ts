@@ -208,6 +208,29 @@ test("a file that cannot be written stops nothing; drafts of the killed are clea
   expect(fold.applied).toBe(2);
 });
 
+test("two processes of one pid, as in two containers on one folder, each keep a whole file", async () => {
+  await append(0);
+  await append(1, "v".repeat(100_000));
+  const two = [tailOf(), tailOf()];
+  for (const { tail } of two) await tail.catchUp();
+  await Promise.all(two.map(({ tail }) => tail.keep()));
+  expect([told, await readdir(join(dir, "folds"))]).toEqual([[], ["said"]]);
+  const { fold, tail } = tailOf();
+  await tail.catchUp();
+  expect([fold.applied, fold.said]).toEqual([0, await whole()]);
+});
+
+test("a fold that could not be kept leaves no draft on the disk", async () => {
+  const { tail, fold } = tailOf();
+  await append(0);
+  await tail.catchUp();
+  fold.kept = () => {
+    throw new Error("no");
+  };
+  await tail.keep();
+  expect([told, await readdir(join(dir, "folds"))]).toEqual([[expect.stringMatching(/could not be kept/)], []]);
+});
+
 test("the log's failure while a file is looked at is the caller's, and the file is looked at again", async () => {
   await keptOnce();
   let down = true;
