@@ -1,10 +1,11 @@
 import { Failure } from "../../infra/errors.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
+import { Unwitnessed } from "../../infra/tree/policy.ts";
 import { MissingObject, TileReader } from "../../infra/tree/tiles.ts";
-import { Unproven } from "../published/errors.ts";
+import { Forked, Unproven } from "../published/errors.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
-import { createSourceFetch } from "../published/source.ts";
+import { createSourceFetch, type Source } from "../published/source.ts";
 import { openTreeHead, type Pins, trustOfPins } from "../published/trust.ts";
 import { areSamePins, findLaterKeys, followKeys } from "./rotation.ts";
 import { exposeTreeHead, type MirrorOptions, MirrorRun, type MirrorSummary } from "./run.ts";
@@ -76,10 +77,14 @@ async function bringUpToDate(options: MirrorOptions, state: MirrorState): Promis
   if (!bytes) throw new MissingObject(CHECKPOINT);
   const pinned = await state.readPins();
   const pins = await pinsFor(source, bytes, pinned, keys, say);
-  const head = await treeHeadOrRotated(options, bytes, pins, lastCommit);
+  const earlierHeads = [lastCommit?.head, pending].filter((one): one is SavedTreeHead => !!one);
+  const head = await treeHeadOrRotated(options, bytes, pins, lastCommit).catch(async (error: unknown) => {
+    const isRefused = error instanceof Unwitnessed || error instanceof Unproven;
+    if (isRefused) await throwIfForked(source, bytes, pins, earlierHeads, state);
+    throw error;
+  });
   // Only keys that verified the checkpoint, themselves or by their successors, are saved.
   if (!pinned || !areSamePins(pinned, pins)) await state.savePins(pins);
-  const earlierHeads = [lastCommit?.head, pending].filter((one): one is SavedTreeHead => !!one);
   for (const earlierHead of earlierHeads) await checkNotOlder(head, earlierHead, state);
   const run = new MirrorRun(options, state, trusted, missingList.index ?? trusted?.index ?? null, missingList);
   if (trusted && trusted.head.size === head.size) {
@@ -115,6 +120,32 @@ async function treeHeadOrRotated(
     const head = openTreeHead(bytes, { ...trustOfPins(laterPins), policy }, clock);
     say("the keys of the checkpoint were rotated: their documents continue the chain that was proven here");
     return head;
+  }
+}
+
+/**
+ * Compares a refused checkpoint with the heads that were proven before, if the log's key signed it: it proves a fork
+ * also if its witnesses did not cosign it, and the source may never show it again.
+ * @throws Forked after both notes were saved, faults of our own
+ */
+async function throwIfForked(
+  source: Source,
+  bytes: Uint8Array,
+  pins: Pins,
+  earlierHeads: readonly SavedTreeHead[],
+  state: MirrorState,
+): Promise<void> {
+  const { log, logs } = trustOfPins(pins);
+  try {
+    const head = openTreeHead(bytes, { log, logs }, null);
+    const smallerHeads = earlierHeads.filter(({ size }) => size <= head.size);
+    for (const earlierHead of smallerHeads) await checkNotOlder(head, earlierHead, state);
+    if (smallerHeads.every(({ size }) => size === head.size)) return;
+    const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
+    for (const earlierHead of smallerHeads) await checkExtends(head, earlierHead, tiles, state);
+  } catch (error) {
+    // Without tiles that lead to its root, the checkpoint proves nothing.
+    if (error instanceof Forked || !(error instanceof Failure)) throw error;
   }
 }
 

@@ -2,11 +2,14 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { canonicalText, sha256hex } from "../../../infra/canonical.ts";
 import { packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
 import { openCheckpoint } from "../../../infra/tree/checkpoint.ts";
+import { COSIGNATURE, formatVkey } from "../../../infra/tree/note.ts";
+import { readPolicy, Unwitnessed } from "../../../infra/tree/policy.ts";
 import { MissingObject, Tampered } from "../../../infra/tree/tiles.ts";
 import { Forked, Oversized, Rollback, Stale, Unproven } from "../../../pipelines/published/errors.ts";
 import { DirectorySource } from "../../../pipelines/published/source.ts";
 import { capOf, cardOf, listingDraft, NOW, ORIGIN, PublicRecord } from "../../helpers/public-record.ts";
 import { auditOf } from "../../helpers/published.ts";
+import { noteSigner } from "../../helpers/witnessed.ts";
 import {
   grow,
   keysOf,
@@ -230,6 +233,37 @@ describe("history", () => {
     // The same history, as old: stale, and what is new of it is not pending.
     await expect(own.run(source(), { keys: keysOf(record) })).rejects.toThrow(Stale);
     expect(await own.stateStore.head("pending.json")).toBeNull();
+  });
+
+  const north = noteSigner("north.example/w1", 21);
+  const policy = readPolicy(Buffer.from(`witness north ${formatVkey(north, COSIGNATURE)}\nquorum north\n`));
+  it.each([
+    ["fewer witnesses than the policy needs, for as many leaves", () => first, { policy }, Unwitnessed],
+    ["fewer witnesses than the policy needs, for more leaves", () => 0, { policy }, Unwitnessed],
+    ["no cosignature of the log's own witness", () => first, {}, Unproven],
+  ])("fork, not refused: a checkpoint with %s, is kept as evidence", async (_, at, more, refusal) => {
+    const from = source(other);
+    if (at()) from.shown.set("checkpoint", record.note({ size: at(), root: Buffer.alloc(32, 7) }));
+    else await grow(other, "v", 300);
+    const isCosigned = "policy" in more;
+    const onlyLog = (note: Uint8Array) =>
+      Buffer.from(`${Buffer.from(note).toString().split("\n").slice(0, 5).join("\n")}\n`);
+    if (!isCosigned) from.shown.set("checkpoint", onlyLog(from.shown.get("checkpoint")!));
+    const own = await mirror();
+    const keys = { ...keysOf(record), ...more };
+    await expect(own.run(from, { keys })).rejects.toThrow(Forked);
+    expect(await own.stateStore.list("fork/")).toHaveLength(1);
+    // The same history, as little cosigned, is refused as before. So is one whose tiles are not shown.
+    const honest = source();
+    if (!isCosigned) honest.shown.set("checkpoint", onlyLog(await bytesOf("checkpoint")));
+    await expect(own.run(honest, { keys })).rejects.toThrow(refusal);
+    const [bare, note] = [source(other), await bytesOf("checkpoint", other)];
+    bare.shown.set("checkpoint", isCosigned ? note : onlyLog(note));
+    bare.onGet = (key) => {
+      if (key !== "checkpoint") bare.shown.set(key, null);
+    };
+    await expect(own.run(bare, { keys })).rejects.toThrow(refusal);
+    expect(await own.stateStore.list("fork/")).toHaveLength(1);
   });
 
   it("stale: the newest checkpoint is older than accepted, and a witness has to say so", async () => {
