@@ -216,6 +216,9 @@ class NameScan {
   readonly #watched: Map<string, WatchedState>;
   readonly #changed = new Set<string>();
   #notices: NameChange[] = [];
+  /** Endpoints that this pass leaves to the next one ({@link endPass}), and the first leaf that the next one reads. */
+  readonly #behind = new Set<string>();
+  #nextPass: number | null = null;
 
   constructor(
     private readonly state: MonitorState,
@@ -268,12 +271,23 @@ class NameScan {
    * Returns an endpoint's state before this leaf, to which the names that match the leaf are added. Returns null if the
    * endpoint matches none of this scan's names, or the leaf was applied before. In the second case the names are still
    * added to the state: for a new name, leaves are read again that were read for earlier names.
+   *
+   * Also returns null if the endpoint matched only names for which this scan does not read, until this leaf brings it to
+   * a name of this scan. Leaves before this one may not have been applied, since those names did not read them yet. The
+   * next pass applies them and this one in their order; without them, their changes would never be told.
    */
   #stateBefore(cap: string, index: number, namesFound: readonly WatchedName[]): WatchedState | null {
     const watched = this.#watched.get(cap);
     if (watched && watched.next > index) {
       const named = withNames(watched, namesFound);
       if (named !== watched) this.#set(cap, named);
+      return null;
+    }
+    if (this.#behind.has(cap)) return null;
+    if (watched && namesFound.length > 0 && this.#currentNames(watched).length === 0 && watched.next < index) {
+      this.#set(cap, withNames(watched, namesFound));
+      this.#behind.add(cap);
+      this.#nextPass = Math.min(this.#nextPass ?? index, watched.next);
       return null;
     }
     if (!watched && namesFound.length === 0) return null;
@@ -331,16 +345,25 @@ class NameScan {
     return { ...commonMembers, ...difference, leaf: index, at };
   }
 
-  /** Commits the states and notices of the leaves below position `next`. */
+  /** Commits the states and notices of the leaves below position `next`; of the names, as far as no pass is missing. */
   commit(next: number): void {
     const rows = [...this.#changed].map((cap) => {
       const { next: nextLeaf, ...kept } = this.#watched.get(cap)!;
       return { cap, next: nextLeaf, state: JSON.stringify(kept) };
     });
     const notices = this.#notices.map((notice) => JSON.stringify(notice));
-    this.state.saveReadLeaves({ names: this.names, next, rows, notices, post: this.post });
+    const readTo = Math.min(next, this.#nextPass ?? next);
+    this.state.saveReadLeaves({ names: this.names, next: readTo, rows, notices, post: this.post });
     this.#changed.clear();
     this.#notices = [];
+  }
+
+  /** Ends a pass over the leaves. @returns the first leaf of a further pass; null when none is needed */
+  endPass(): number | null {
+    const nextPass = this.#nextPass;
+    this.#nextPass = null;
+    this.#behind.clear();
+    return nextPass;
   }
 
   /** Whether so many notices wait that no further leaf may be read. */
@@ -404,11 +427,14 @@ export async function readNewLeaves(parts: NamesParts, names: readonly WatchedNa
     if (next !== null && next >= size) continue;
     const scan = new NameScan(state, log, group, next === null, post);
     let nextLeaf = next ?? 0;
-    for await (const { index, leaf } of parts.leaves(nextLeaf)) {
-      if (next !== null && scan.isFull) break;
-      scan.applyLeaf(leaf);
-      nextLeaf = index + 1;
-      if (next !== null && nextLeaf % LEAVES_PER_COMMIT === 0) scan.commit(nextLeaf);
+    for (let from: number | null = nextLeaf; from !== null; from = scan.endPass()) {
+      nextLeaf = from;
+      for await (const { index, leaf } of parts.leaves(from)) {
+        if (next !== null && scan.isFull) break;
+        scan.applyLeaf(leaf);
+        nextLeaf = index + 1;
+        if (next !== null && nextLeaf % LEAVES_PER_COMMIT === 0) scan.commit(nextLeaf);
+      }
     }
     scan.commit(nextLeaf);
     if (next === null) found.push(...scan.foundNames());

@@ -153,6 +153,58 @@ test.each([
   ]);
 });
 
+const BY_OTHER_PAYEE = names({ payTo: [OTHER_PAYEE] });
+const bothPayees = [`pay-to ${PAYEE}`, `pay-to ${OTHER_PAYEE}`];
+test.each([
+  ["a name that is read with it at other times", [...BY_PAYEE, ...BY_OTHER_PAYEE], [bothPayees[1]]],
+  ["a new name", BY_PAYEE, bothPayees],
+])(
+  "changes of an endpoint whose name is left out are told in order when a listing brings it to %s",
+  async (_, before, by) => {
+    await record.publish([sellerListing()], sellerCard(record, "B"));
+    await round(before);
+    await record.publish(sellerCard(record, "F", [], 8), [sellerListing(OTHER_PAYEE)], sellerCard(record, "C", [], 9));
+    await round(BY_OTHER_PAYEE);
+    await round([...BY_PAYEE, ...BY_OTHER_PAYEE]);
+    expect(bed.told.map(({ leaf, says, names }) => [leaf, says, names])).toEqual([
+      [7, "B (OUTCOME_VERIFIED) -> F (OUTCOME_VERIFIED)", by],
+      [8, "its listing changed: offers", by],
+      [9, "F (OUTCOME_VERIFIED) -> C (OUTCOME_VERIFIED)", by],
+    ]);
+  },
+);
+
+test("a round that ends before it has read those changes again leaves them to the next one", async () => {
+  const at = "2026-11-21T12:00:00.000Z";
+  const others = Array.from({ length: 8_200 }, () => ({ kind: "unheard of" }));
+  const dispute = { kind: "dispute", capability_id: CAP, body: { says: "ours" } };
+  let leaves: object[] = [sellerListing()];
+  let isCut = false;
+  const readFor = (watch: readonly WatchedName[]) =>
+    readNewLeaves(
+      {
+        ...{ state: bed.state, log: "log.example", post: false, size: leaves.length },
+        async *leaves(from: number) {
+          for (const [i, leaf] of leaves.slice(from).entries())
+            yield { index: from + i, bytes: Buffer.alloc(0), leaf: { ...leaf, index: from + i, seq: 0, at } as never };
+          if (isCut) throw new Error("cut off");
+        },
+      },
+      watch,
+    );
+  await readFor([...BY_PAYEE, ...BY_OTHER_PAYEE]);
+  leaves = [...leaves, dispute, sellerListing(OTHER_PAYEE), ...others];
+  isCut = true;
+  await expect(readFor(BY_OTHER_PAYEE)).rejects.toThrow("cut off");
+  isCut = false;
+  await readFor(BY_OTHER_PAYEE);
+  const told = bed.state.listNotices(10).map(({ body }) => JSON.parse(body) as { leaf: number; change: string });
+  expect(told.map(({ leaf, change }) => [leaf, change])).toEqual([
+    [1, "dispute"],
+    [2, "listing"],
+  ]);
+});
+
 test("a domain without a port is every port of its host; with one, that port alone", async () => {
   const urls = [
     "https://api.seller.example/x",
