@@ -1,3 +1,4 @@
+import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { checkKey, isErrno } from "../../infra/store/store.ts";
@@ -53,6 +54,9 @@ export async function fetchInto(
   return true;
 }
 
+/** A stranger's copy may hold a named pipe. Opened otherwise, it would wait for a writer for ever. */
+const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
+
 /**
  * A folder with the layout of the public store (a publisher's, a mirror's, or a copy) as a source. It is never
  * written to.
@@ -61,7 +65,7 @@ export class DirectorySource implements Source {
   constructor(readonly name: string) {}
 
   async get(key: string, maxBytes: number): Promise<Uint8Array | null> {
-    const file = await open(join(this.name, checkKey(key)), "r").catch((error: unknown) => {
+    const file = await open(join(this.name, checkKey(key)), OPEN_FLAGS).catch((error: unknown) => {
       if (isErrno(error, "ENOENT", "ENOTDIR")) return null;
       throw error;
     });
