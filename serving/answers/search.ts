@@ -49,9 +49,6 @@ interface Ranking {
  */
 const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtful"]; ranking: Promise<Ranking> }>();
 
-const areSame = (a: View["doubtful"], b: View["doubtful"]): boolean =>
-  a === b || (a.size === b.size && [...a].every(([cap, composite]) => b.get(cap) === composite));
-
 interface RankedEntry {
   entry: ListedEntry;
   /** Index of the endpoint's letter in {@link RANKED}. */
@@ -67,7 +64,7 @@ const byRank = (a: RankedEntry, b: RankedEntry): number =>
 function rankingOf(view: View): Promise<Ranking> {
   const { entries, doubtful } = view;
   const cached = rankings.get(entries);
-  if (cached && areSame(cached.doubtful, doubtful)) return cached.ranking;
+  if (cached && view.hasSameDoubtful(cached.doubtful)) return cached.ranking;
   const ranking = runYielding(makeRanking(view), STEPS_PER_TURN);
   rankings.set(entries, { doubtful, ranking });
   return ranking;
@@ -77,9 +74,7 @@ function* makeRanking(view: View): Generator<undefined, Ranking> {
   const rows: RankedEntry[] = [];
   for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
-    const shownComposite = view.doubtful.get(entry.cap);
-    const composite = (shownComposite === undefined ? headlineOf(entry)?.composite : shownComposite) ?? 0;
-    rows.push({ entry, rank: RANKED.indexOf(view.bandOf(entry)), composite });
+    rows.push({ entry, rank: RANKED.indexOf(view.bandOf(entry)), composite: view.compositeOf(entry) });
     if (rows.length % ENTRIES_PER_STEP === 0) yield;
   }
   const sorted = yield* sortInSteps(rows, byRank, ENTRIES_PER_STEP);

@@ -46,6 +46,8 @@ interface Row {
   band: Band;
   /** Position of `band` in {@link ALL_BANDS}. */
   rank: number;
+  /** The composite that is shown; 0 for none. */
+  composite: number;
   host: string;
   /** Address and description in lower case; made at the first search. */
   searchText: string | null;
@@ -58,7 +60,7 @@ interface Market {
   /** Number of endpoints of each class, the largest first. */
   countsByClass: ReadonlyMap<string, number>;
   /** The endpoints whose letter was not shown any more when the rows were made ({@link View.doubtful}). */
-  doubtful: ReadonlyMap<string, unknown>;
+  doubtful: View["doubtful"];
   /** `rows` sorted in each order that was requested so far. */
   sorted: Map<Sort, readonly Row[]>;
 }
@@ -71,26 +73,25 @@ const hostText = (url: string): string => /^[a-z]+:\/\/([^/?#]*)/i.exec(url)?.[1
 
 /**
  * Cache of markets by the endpoint entries that they were made from. A new view with newer live figures has the same
- * entries, so a hundred thousand rows are not sorted again for it, unless corrections took other letters away.
+ * entries, so a hundred thousand rows are not sorted again for it, unless corrections took letters or composites away.
  */
 const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
 function marketOf(view: View): Market {
   const cached = markets.get(view.entries);
   const { doubtful } = view;
-  if (cached?.doubtful.size === doubtful.size && [...doubtful.keys()].every((cap) => cached.doubtful.has(cap)))
-    return cached;
+  if (cached && view.hasSameDoubtful(cached.doubtful)) return cached;
   const rows: Row[] = [];
   const countsByLetter = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
   const countsByClass = new Map<string, number>();
   for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
-    const card = headlineOf(entry);
     const band = view.bandOf(entry);
     countsByLetter.set(band, countsByLetter.get(band)! + 1);
     const { class: kind, url } = entry.listing;
     countsByClass.set(kind, (countsByClass.get(kind) ?? 0) + 1);
-    rows.push({ entry, card, band, rank: ALL_BANDS.indexOf(band), host: hostText(url), searchText: null });
+    const [rank, composite] = [ALL_BANDS.indexOf(band), view.compositeOf(entry)];
+    rows.push({ entry, card: headlineOf(entry), band, rank, composite, host: hostText(url), searchText: null });
   }
   const largestFirst = [...countsByClass].sort(([a, n], [b, m]) => m - n || (a < b ? -1 : 1));
   const market = { rows, countsByLetter, countsByClass: new Map(largestFirst), doubtful, sorted: new Map() };
@@ -100,7 +101,6 @@ function marketOf(view: View): Market {
 
 const byText = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 const byUrl = (a: Row, b: Row): number => byText(a.entry.listing.url, b.entry.listing.url);
-const byComposite = (a: Row, b: Row): number => (b.card?.composite ?? 0) - (a.card?.composite ?? 0);
 /** Returns the position of a row's letter when the worst comes first; UNRATED comes last in this order too. */
 const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.length : BANDS.length - 1 - rank);
 
@@ -108,10 +108,10 @@ const worstRank = ({ rank }: Row): number => (rank === BANDS.length ? BANDS.leng
 const callsToLetter = ({ card }: Row): number => 30 - (card?.progress ?? 0) || 31;
 
 const ORDERS: Record<Sort, (a: Row, b: Row) => number> = {
-  best: (a, b) => a.rank - b.rank || byComposite(a, b) || byUrl(a, b),
-  worst: (a, b) => worstRank(a) - worstRank(b) || byComposite(b, a) || byUrl(a, b),
+  best: (a, b) => a.rank - b.rank || b.composite - a.composite || byUrl(a, b),
+  worst: (a, b) => worstRank(a) - worstRank(b) || a.composite - b.composite || byUrl(a, b),
   progress: (a, b) => callsToLetter(a) - callsToLetter(b) || byUrl(a, b),
-  host: (a, b) => (a.host < b.host ? -1 : a.host > b.host ? 1 : byUrl(a, b)),
+  host: (a, b) => byText(a.host, b.host) || byUrl(a, b),
 };
 
 function sortedBy(market: Market, sort: Sort): readonly Row[] {

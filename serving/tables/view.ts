@@ -197,9 +197,21 @@ export class View {
     return this.#doubtful;
   }
 
+  /** Reports whether `doubtful` of another view shows the same composites for the same endpoints. */
+  hasSameDoubtful(other: View["doubtful"]): boolean {
+    if (other === this.doubtful) return true;
+    return other.size === this.doubtful.size && [...this.doubtful].every(([cap, shown]) => other.get(cap) === shown);
+  }
+
   /** Returns the letter that GET /v1/check shows of an endpoint; UNRATED if it has no card, or shows no letter. */
   bandOf(entry: Entry): Band {
     return this.doubtful.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
+  }
+
+  /** Returns the composite that is shown of an endpoint, by which endpoints with one letter are sorted; 0 for none. */
+  compositeOf(entry: Entry): number {
+    const shown = this.doubtful.get(entry.cap);
+    return (shown === undefined ? headlineOf(entry)?.composite : shown) ?? 0;
   }
 
   /** Returns the table of payees, built at first use. */

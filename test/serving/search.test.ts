@@ -256,6 +256,13 @@ test("a letter that is not shown any more ranks nobody, and the payee does not h
   expect(await asked({ band: "UNRATED" })).toEqual(["a UNRATED", "f UNRATED", "u UNRATED"]);
   const check = await over.get(`/v1/check?${new URLSearchParams({ url: letters[0]!.url, pay_to: PAYEE })}`);
   expect(((await check.json()) as { payee: unknown }).payee).toMatchObject({ listed: 5, graded: 2, bestBand: "B" });
+  // Nothing measured is left of `a`: its composite, which was the highest, counts neither here nor in the market.
+  await own.live(
+    rows.map((row) => (row.capability_id === capOf(letters[0]!) ? { ...row, withdrawn_since: 100 } : row)),
+  );
+  await over.follower.refresh();
+  expect(await asked({})).toEqual(["b B", "f UNRATED", "a UNRATED", "u UNRATED", "g F"]);
+  expect(await ofPage("/")).toEqual(["b B", "g F", "f unrated", "a unrated", "u unrated"]);
   await own.close();
 });
 
