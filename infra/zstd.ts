@@ -90,8 +90,9 @@ export class TextPacker {
     this.#compressor.setParameters({ compressionLevel: 1, dictIDFlag: false });
   }
 
-  pack(text: string): string {
-    const bytes = Buffer.from(text, "utf8");
+  /** @param text as a string, or its UTF-8 bytes */
+  pack(text: string | Uint8Array): string {
+    const bytes = typeof text === "string" ? Buffer.from(text, "utf8") : text;
     if (!this.#hasDictionary) {
       this.#compressor.loadDictionary(bytes);
       this.#decompressor.loadDictionary(bytes);

@@ -1,5 +1,5 @@
-import { Compressor, Decompressor } from "zstd-napi";
 import { canonicalText } from "../../infra/canonical.ts";
+import { TextPacker } from "../../infra/zstd.ts";
 import { parseWeight, publishedProgress } from "../../pipelines/3-grade/letter.ts";
 import {
   type Endpoint,
@@ -12,46 +12,20 @@ import { cardTime, type GradeLeaf } from "../../pipelines/record/leaf.ts";
 import type { Band, Tier } from "../../pipelines/record/vocabulary.ts";
 
 /**
- * A compressed leaf (an entry of the log) with a card. The first leaf that this process compressed is the dictionary
- * for all others, which differ from it in figures and hashes only. The type is a string of one byte per character,
- * which takes exactly its length on the heap. Compressed leaves never leave the process.
+ * Compresses leaves (entries of the log) with a card, which differ from each other in figures and hashes only.
+ * Compressed leaves never leave the process.
  */
-export type PackedLeaf = string & { readonly packed: unique symbol };
+const leaves = new TextPacker();
 
-class LeafPacker {
-  readonly #compressor = new Compressor();
-  readonly #decompressor = new Decompressor();
-  #hasDictionary = false;
-
-  pack(bytes: Uint8Array): PackedLeaf {
-    if (!this.#hasDictionary) {
-      this.#compressor.setParameters({ compressionLevel: 1, contentSizeFlag: true });
-      this.#compressor.loadDictionary(bytes);
-      this.#decompressor.loadDictionary(bytes);
-      this.#hasDictionary = true;
-    }
-    return this.#compressor.compress(bytes).toString("latin1") as PackedLeaf;
-  }
-
-  unpack(packed: PackedLeaf): string {
-    return this.#decompressor.decompress(Buffer.from(packed, "latin1")).toString("utf8");
-  }
-}
-
-const packer = new LeafPacker();
-
-/** Compresses a leaf. @param bytes RFC 8785 text of the leaf */
-export const packLeaf = (bytes: Uint8Array): PackedLeaf => packer.pack(bytes);
-
-/** Returns the RFC 8785 text of a packed leaf. */
-export const unpackLeaf = (packed: PackedLeaf): string => packer.unpack(packed);
+/** Returns the RFC 8785 text of a leaf that {@link CardEntry} holds compressed. */
+export const unpackLeaf = (packed: string): string => leaves.unpack(packed);
 
 /** One published card. Fields that are read often are held beside the leaf, which stays compressed. */
 export interface CardEntry {
   /** Index of the card's leaf in the log. */
   leaf: number;
   /** The leaf, compressed: as text, all cards would take most of a replica's memory. */
-  packed: PackedLeaf;
+  packed: string;
   /** Whether this is the endpoint's headline card, which GET /v1/check shows. */
   headline: boolean;
   /** What measured the card: probes, paid calls, or paid calls whose answers were checked. */
@@ -111,9 +85,9 @@ export const isListed = (entry: Entry | undefined): entry is ListedEntry => entr
 /** How serving folds leaves into an entry: it holds each card compressed, and the newest letters for the chart. */
 export const SERVING_PROJECTION: Projection<Entry> = {
   createEndpoint: emptyEndpoint,
-  card: (leaf, bytes = Buffer.from(canonicalText(leaf))) => ({
+  card: (leaf, bytes) => ({
     leaf: leaf.index,
-    packed: packLeaf(bytes),
+    packed: leaves.pack(bytes ?? canonicalText(leaf)),
     headline: leaf.headline,
     tier: leaf.card.tier,
     band: leaf.card.band,

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { decompress } from "zstd-napi";
 import { sha256hex } from "../../infra/canonical.ts";
 import { BadFrame, streamFrame, TextPacker, ZstdPacking } from "../../infra/zstd.ts";
+import { fc } from "../helpers/histories.ts";
 
 const PIECE = 300_000;
 /** Lines that no two pieces share. */
@@ -49,6 +50,14 @@ test("texts that resemble each other are packed small, and come back as they wer
     const packed = order.map((text) => packer.pack(text));
     expect(packed.map((one) => packer.unpack(one))).toEqual(order);
   }
+  const drawn = fc.oneof(fc.string({ unit: "binary", maxLength: 600 }), fc.constantFrom(...texts.slice(0, 9)));
+  fc.assert(
+    fc.property(fc.array(drawn, { maxLength: 20 }), (all) => {
+      const packed = all.map((text, n) => packer.pack(n % 2 === 0 ? text : Buffer.from(text)));
+      expect(packed.map((one) => packer.unpack(one))).toEqual(all);
+    }),
+    { numRuns: 30 },
+  );
   const cards = new TextPacker();
   cards.pack(card(0));
   expect(cards.pack(card(1)).length).toBeLessThan(card(1).length / 2);
