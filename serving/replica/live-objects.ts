@@ -1,3 +1,4 @@
+import { ByteCache } from "../../infra/bounded-map.ts";
 import { sha256hex } from "../../infra/canonical.ts";
 import type { Clock } from "../../infra/clock.ts";
 import type { Store, StoredObject } from "../../infra/store/store.ts";
@@ -24,27 +25,24 @@ const LIVE_BOUNDS: LiveBounds = { maxBytes: 256 * 1024 * 1024, cacheBytes: 384 *
  * for one key share a read.
  */
 export class LiveObjects {
-  readonly #cached = new Map<string, StoredObject>();
+  readonly #cached: ByteCache<StoredObject>;
   readonly #pendingReads = new Map<string, Promise<StoredObject | null>>();
   #cachedView: { object: StoredObject | null; at: number } | null = null;
-  #cachedBytes = 0;
 
   constructor(
     private readonly source: Source,
     private readonly clock: Pick<Clock, "monotonic" | "now">,
     private readonly bounds: LiveBounds = LIVE_BOUNDS,
-  ) {}
+  ) {
+    this.#cached = new ByteCache(bounds.cacheBytes);
+  }
 
   /** Reads an object from the cache or the source. @throws Oversized, SourceDown, and other errors of the source */
   async get(key: string): Promise<StoredObject | null> {
     if (key === VIEW && this.#cachedView && this.clock.monotonic() - this.#cachedView.at < this.bounds.viewTtlMs)
       return this.#cachedView.object;
     const cached = this.#cached.get(key);
-    if (cached) {
-      this.#cached.delete(key);
-      this.#cached.set(key, cached);
-      return cached;
-    }
+    if (cached) return cached;
     const pending = this.#pendingReads.get(key) ?? this.#read(key).finally(() => this.#pendingReads.delete(key));
     this.#pendingReads.set(key, pending);
     return pending;
@@ -57,18 +55,8 @@ export class LiveObjects {
       etag: sha256hex(bytes).slice(0, 32),
     };
     if (key === VIEW) this.#cachedView = { object, at: this.clock.monotonic() };
-    else if (object) this.#addToCache(object);
+    else if (object) this.#cached.set(key, object, object.size);
     return object;
-  }
-
-  #addToCache(object: StoredObject): void {
-    this.#cached.set(object.key, object);
-    this.#cachedBytes += object.size;
-    while (this.#cachedBytes > this.bounds.cacheBytes) {
-      const [oldest, dropped] = this.#cached.entries().next().value!;
-      this.#cached.delete(oldest);
-      this.#cachedBytes -= dropped.size;
-    }
   }
 }
 

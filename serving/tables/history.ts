@@ -1,3 +1,4 @@
+import { ByteCache } from "../../infra/bounded-map.ts";
 import type { Store } from "../../infra/store/store.ts";
 import type { Logger } from "../../infra/telemetry.ts";
 import type { HistoryDay } from "../../pipelines/record/history.ts";
@@ -14,27 +15,23 @@ export interface HistoryBounds {
 
 const HISTORY_BOUNDS: HistoryBounds = { maxFileBytes: 32 * 1024 * 1024, maxBytes: 96 * 1024 * 1024 };
 
-interface CachedFile {
-  file: HistoryFile;
-  bytes: number;
-}
-
 /**
  * Daily prices and latencies, read when a page needs them. The endpoints of one bucket (a group by a hash of their
  * ids) share a history file. Files never change under their name, so the cache stays valid; the least recently used
  * file is evicted first.
  */
 export class HistoryTables {
-  readonly #cached = new Map<string, CachedFile>();
+  readonly #cached: ByteCache<HistoryFile>;
   /** Running reads by key, which concurrent requests share. */
   readonly #pendingReads = new Map<string, Promise<HistoryFile | null>>();
-  #cachedBytes = 0;
 
   constructor(
     private readonly store: Pick<Store, "get">,
     private readonly logger: Logger,
     private readonly bounds: HistoryBounds = HISTORY_BOUNDS,
-  ) {}
+  ) {
+    this.#cached = new ByteCache(bounds.maxBytes);
+  }
 
   /**
    * Returns the days of one endpoint, oldest first; synchronously when its file is cached. Null when there is no
@@ -44,15 +41,12 @@ export class HistoryTables {
     const key = view.volatile.history.get(bucketOf(cap));
     if (key === undefined) return null;
     const cached = this.#cached.get(key);
-    if (!cached) return this.#load(key).then((file) => file?.daysOf(cap) ?? null);
-    this.#cached.delete(key);
-    this.#cached.set(key, cached);
-    return cached.file.daysOf(cap);
+    return cached ? cached.daysOf(cap) : this.#load(key).then((file) => file?.daysOf(cap) ?? null);
   }
 
   /** Bytes of all cached files. */
   get bytes(): number {
-    return this.#cachedBytes;
+    return this.#cached.bytes;
   }
 
   #load(key: string): Promise<HistoryFile | null> {
@@ -66,21 +60,11 @@ export class HistoryTables {
       const object = await this.store.get(key, { maxBytes: this.bounds.maxFileBytes });
       if (!object) throw new Error(`the view names ${key}, which is not there`);
       const file = new HistoryFile(object.bytes);
-      this.#addToCache(key, { file, bytes: object.bytes.length });
+      this.#cached.set(key, file, object.bytes.length);
       return file;
     } catch (error) {
       this.logger.warn({ err: error, key }, "a history file could not be read; its pages have no charts");
       return null;
-    }
-  }
-
-  #addToCache(key: string, added: CachedFile): void {
-    this.#cached.set(key, added);
-    this.#cachedBytes += added.bytes;
-    while (this.#cachedBytes > this.bounds.maxBytes) {
-      const [oldest, dropped] = this.#cached.entries().next().value!;
-      this.#cached.delete(oldest);
-      this.#cachedBytes -= dropped.bytes;
     }
   }
 }

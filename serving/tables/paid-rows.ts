@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { ByteCache } from "../../infra/bounded-map.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { parseJson } from "../../pipelines/published/errors.ts";
 import { fetchFile, readFile } from "../../pipelines/published/files.ts";
@@ -101,27 +102,22 @@ const PAID_ROW_BOUNDS: PaidRowBounds = {
  */
 const PAID_TOPIC = Buffer.from('"topic":"observations.paid"');
 
-interface CachedFile {
-  file: PaidFile;
-  /** Length of the text of its rows and facts, which counts against {@link PaidRowBounds.maxCachedBytes}. */
-  bytes: number;
-}
-
 /**
  * Failed paid calls, read from the evidence files when a page needs them. A file is used only if it has the hash that
  * its leaf states. Files never change under their key, so they stay cached; the least recently used one is evicted
  * first. One file is read at a time.
  */
 export class PaidRows {
-  readonly #cached = new Map<string, CachedFile>();
+  readonly #cached: ByteCache<PaidFile>;
   readonly #pendingReads = new Map<string, Promise<PaidFile>>();
-  #cachedBytes = 0;
   #readQueue: Promise<unknown> = Promise.resolve();
 
   constructor(
     private readonly store: Pick<Store, "get">,
     private readonly bounds: PaidRowBounds = PAID_ROW_BOUNDS,
-  ) {}
+  ) {
+    this.#cached = new ByteCache(bounds.maxCachedBytes);
+  }
 
   /** Reports whether a file is too long to be read for an answer. */
   isTooLong({ bytes, unpacked_bytes }: EvidenceFile): boolean {
@@ -130,11 +126,7 @@ export class PaidRows {
 
   /** Returns the cached content of a file, or undefined. Reads nothing. */
   getCached({ key }: EvidenceFile): PaidFile | undefined {
-    const cached = this.#cached.get(key);
-    if (!cached) return undefined;
-    this.#cached.delete(key);
-    this.#cached.set(key, cached);
-    return cached.file;
+    return this.#cached.get(key);
   }
 
   /**
@@ -163,18 +155,8 @@ export class PaidRows {
     await readFile(packed, file, (line) => {
       if (line.includes(PAID_TOPIC)) bytes += addLine(parts, file.key, parseJson(line));
     });
-    this.#addToCache(file.key, { file: parts, bytes });
+    this.#cached.set(file.key, parts, bytes);
     return parts;
-  }
-
-  #addToCache(key: string, added: CachedFile): void {
-    this.#cached.set(key, added);
-    this.#cachedBytes += added.bytes;
-    while (this.#cachedBytes > this.bounds.maxCachedBytes) {
-      const [oldest, dropped] = this.#cached.entries().next().value!;
-      this.#cached.delete(oldest);
-      this.#cachedBytes -= dropped.bytes;
-    }
   }
 }
 
