@@ -13,10 +13,10 @@ import { generateKeyPairSync, sign, verify } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
-import { type AddressInfo, createServer } from "node:net";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
+import { freePort } from "../../fixtures/ports.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { verifySoon } from "../../infra/keys/verify.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
@@ -38,16 +38,6 @@ const COPIES = [
   { name: "rclone copy", how: [] },
   { name: "rclone copy, 16 transfers, no HEAD", how: ["--transfers", "16", "--checkers", "16", "--http-no-head"] },
 ];
-
-/** A port that nobody listened on a moment ago. */
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, "close");
-  return port;
-}
 
 interface Server {
   url: string;

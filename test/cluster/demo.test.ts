@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { freePort } from "../../fixtures/cluster/ports.ts";
+import { freePort } from "../../fixtures/ports.ts";
 
 /** `npm run cluster` as a user runs it: until a seller of the market is answered for, and then Ctrl-C. */
 const ROOT = new URL("../..", import.meta.url).pathname;

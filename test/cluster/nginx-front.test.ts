@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, request, type Server } from "node:h
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { freePort } from "../../fixtures/cluster/ports.ts";
+import { freePort } from "../../fixtures/ports.ts";
 import { clientKey, parseProxies } from "../../serving/http/limits.ts";
 
 /**

@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { freePort } from "../../fixtures/cluster/ports.ts";
+import { freePort } from "../../fixtures/ports.ts";
 import { FixedClock } from "../../infra/clock.ts";
 import { OBJECTS, type ObjectHeaders } from "../../pipelines/published/objects.ts";
 import { HttpSource } from "../../pipelines/published/open-source.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import Database from "better-sqlite3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { freePort } from "../../fixtures/cluster/ports.ts";
+import { freePort } from "../../fixtures/ports.ts";
 import { sha256 } from "../../infra/canonical.ts";
 import { systemClock } from "../../infra/clock.ts";
 import { createLogger } from "../../infra/telemetry.ts";

@@ -1,11 +1,10 @@
 import { readFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { resolve } from "node:path";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { Ajv } from "ajv";
 import formats from "ajv-formats";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { freePort } from "../../fixtures/ports.ts";
 import { type Serving, serve } from "../../serving/main.ts";
 import type { McpServerFile } from "../../serving/schemas/discovery.ts";
 import { PublicRecord } from "../helpers/public-record.ts";
@@ -18,15 +17,6 @@ let record: PublicRecord;
 let live: Serving;
 let schema: { $id: string };
 let validate: ReturnType<Ajv["compile"]>;
-
-/** A port of this machine that nobody has: the file names the address before the service listens there. */
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((done) => server.close(done));
-  return port;
-}
 
 beforeAll(async () => {
   schema = JSON.parse(await readFile(VECTOR, "utf8")) as typeof schema;

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { openWorld, type World } from "../../commands/world.ts";
-import { freePort } from "../../fixtures/cluster/ports.ts";
+import { freePort } from "../../fixtures/ports.ts";
 import { Receiver } from "../../fixtures/receiver.ts";
 import { type Bought, HonestBuyer, offered } from "../abuse/buyers.ts";
 import { builtDist, runs } from "../helpers/programs.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { EXIT } from "../../../commands/exit.ts";
-import { freePort } from "../../../fixtures/cluster/ports.ts";
+import { freePort } from "../../../fixtures/ports.ts";
 import { refuseUnnamedExit } from "../../helpers/exit-codes.ts";
 import { runs } from "../../helpers/programs.ts";
 import { PAYEE, type PublicRecord } from "../../helpers/public-record.ts";
