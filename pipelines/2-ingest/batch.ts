@@ -17,17 +17,6 @@ export const BATCH_BYTES = 96 * 1024 * 1024;
 /** Size of the buffer that collects lines until they are written to the file, bytes. */
 const BUFFER_BYTES = 1024 * 1024;
 
-/**
- * The content of the file of rejected records that belongs to a segment: a JSON line for each record that the current
- * version refuses.
- */
-export interface RejectedLines {
-  records: number;
-  bytes: Uint8Array;
-  /** Why the first of these records was refused; null if there is none. */
-  reason: string | null;
-}
-
 /** The records of one partition from offset `first` to before `next`, read and validated. */
 export interface Batch {
   first: number;
@@ -35,7 +24,11 @@ export interface Batch {
   lastEventId: string;
   /** Number of valid records. */
   rows: number;
-  rejected: RejectedLines;
+  /**
+   * The records that the current version refuses: their number, the content of the file of rejected records that
+   * belongs to the segment, and why the first of them was refused (null if there is none).
+   */
+  rejected: { records: number; bytes: Uint8Array; reason: string | null };
   /** Path of a local file with the rows as lines (day-segments.ts). The caller removes the file. */
   linesPath: string;
 }

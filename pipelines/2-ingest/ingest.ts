@@ -202,8 +202,9 @@ class Ingester {
         if (log.id !== chain.logId || start <= head.next) continue;
         const { won } = await chain.gap(head.next, start, clock.now());
         if (!won) continue;
-        logger.warn({ topic, partition, first: head.next, next: start }, "records lost, gap accepted");
-        accepted.push({ topic, partition, first: head.next, next: start });
+        const gap = { topic, partition, first: head.next, next: start };
+        logger.warn(gap, "records lost, gap accepted");
+        accepted.push(gap);
       }
       this.#isLogChecked = false;
       return accepted;

@@ -322,13 +322,6 @@ function methodOf({ cap, url, method, tool }: NamedEndpoint): string {
   return order.find((name) => capId(name, url, tool ?? "") === cap) ?? method ?? "GET";
 }
 
-/** Returns host (with port), registrable domain and platform of a url; null for a listed text that is no url. */
-function hostPartsOf(url: string): { host: string | null; domain: string | null; platform: string | null } {
-  const parsed = parseUrl(url);
-  if (!parsed) return { host: null, domain: null, platform: null };
-  return { host: parsed.host, domain: registrableDomain(url), platform: platformOf(url) };
-}
-
 /**
  * Adds rows of the table `endpoint` for the new capabilities (endpoints) of the staged records. It also adds these
  * capabilities to the temporary table `touched`, from which their rows of `site` are made.
@@ -344,13 +337,11 @@ async function addEndpoints(tx: Statements, ownHosts: ReadonlySet<string>): Prom
     if (!firstByCap.has(endpoint.cap) && hasOwnUrl(endpoint)) firstByCap.set(endpoint.cap, endpoint);
   if (firstByCap.size === 0) return;
   const rows = [...firstByCap.values()].map((endpoint) => {
-    const hostParts = hostPartsOf(endpoint.url);
-    return {
-      ...endpoint,
-      method: methodOf(endpoint),
-      ...hostParts,
-      ours: hostParts.host !== null && ownHosts.has(hostParts.host),
-    };
+    const { url } = endpoint;
+    // A listing may name a text that is no url.
+    const host = parseUrl(url)?.host ?? null;
+    const names = host === null ? null : { domain: registrableDomain(url), platform: platformOf(url) };
+    return { ...endpoint, method: methodOf(endpoint), host, ...names, ours: host !== null && ownHosts.has(host) };
   });
   await tx.run(sql("staging/endpoints:added"), { endpoints: JSON.stringify(rows) });
 }

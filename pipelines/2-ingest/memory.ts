@@ -4,7 +4,6 @@ import { sql } from "../../infra/lake/sql.ts";
 import { params } from "../3-grade/params.ts";
 import type { BodyOf, Claims } from "../record/bodies.ts";
 import {
-  type AwaitedIntent,
   type ClassCall,
   type Debts,
   type FailedClass,
@@ -30,8 +29,6 @@ const LISTED_PER_TURN = 64;
  * pass first.
  */
 export function createMemory(lake: Lake): Memory {
-  const readIntents = async (name: string): Promise<OpenIntent[]> =>
-    (await lake.all<IntentRow>(sql(name))).map(intentOf);
   return {
     async listed() {
       const listed: ListedCap[] = [];
@@ -57,20 +54,16 @@ export function createMemory(lake: Lake): Memory {
       });
       return rows.map(({ cap, request_sha256 }) => `${cap} ${request_sha256}`);
     },
-    openIntents: () => readIntents("queries/payments:open"),
-    awaitingSettlement: async () => (await lake.all<AwaitedRow>(sql("queries/payments:awaiting"))).map(awaitedOf),
+    openIntents: async () => (await lake.all<IntentRow>(sql("queries/payments:open"))).map(intentOf),
+    async awaitingSettlement() {
+      const rows = await lake.all<AwaitedRow>(sql("queries/payments:awaiting"));
+      return rows.map((row) => ({ ...intentOf(row), seen: settlementOf(row) }));
+    },
     async readDebts() {
-      const undelivered = (
-        await lake.all<AwaitedRow & { settlement: string }>(sql("queries/payments:undelivered"), {
-          days: params.window.days_max,
-          most: MAX_UNDELIVERED,
-        })
-      ).map((row) => ({
-        ...intentOf(row),
-        seen: JSON.parse(row.settlement) as BodyOf<"settlement">,
-      }));
+      const bounds = { days: params.window.days_max, most: MAX_UNDELIVERED };
+      const rows = await lake.all<AwaitedRow>(sql("queries/payments:undelivered"), bounds);
       return {
-        owed: undelivered,
+        owed: rows.map((row) => ({ ...intentOf(row), seen: settlementOf(row)! })),
         refunds: await lake.all<Debts["refunds"][number]>(sql("queries/payments:refunds")),
       };
     },
@@ -176,18 +169,14 @@ function listedOf(row: ListedRow): ListedCap {
     lastPayTo: row.pay_to,
     lastAsked: row.last_asked && rfc3339(row.last_asked),
     lastTried: row.last_tried && rfc3339(row.last_tried),
-    mapped: row.mapping === null ? null : mappedOf(row.mapping, row),
+    mapped:
+      row.mapping === null
+        ? null
+        : { id: row.mapping, dropped: row.mapping_dropped, controls: row.controls, passed: row.control_passed },
   };
 }
 
-const mappedOf = (id: string, { mapping_dropped, controls, control_passed }: ListedRow): ListedCap["mapped"] => ({
-  ...{ id, dropped: mapping_dropped, controls, passed: control_passed },
-});
-
-const awaitedOf = (row: AwaitedRow): AwaitedIntent => ({
-  ...intentOf(row),
-  seen: row.settlement === null ? null : (JSON.parse(row.settlement) as BodyOf<"settlement">),
-});
+const settlementOf = ({ settlement }: AwaitedRow) => JSON.parse(settlement ?? "null") as BodyOf<"settlement"> | null;
 
 const intentOf = (row: IntentRow): OpenIntent => ({
   eventId: row.event_id,

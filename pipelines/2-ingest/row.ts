@@ -52,7 +52,7 @@ export function readRow(record: LogRecord): RowResult {
   }
   const scannedBody = scanMember(text, "body");
   const unreadable = scannedBody.text === undefined ? "no body" : whyUnsafe(text, scannedBody);
-  const extra = extraOf(envelope) ?? null;
+  const extra = extraOf(envelope);
   // A number such as 1e20 gets longer when it is printed again.
   if (extra !== null && extra.length > MAX_VALUE_BYTES) return refuse(record, "unknown members are too long");
   const row = rowOf(record, envelope, scannedBody.text ?? "", extra);
@@ -146,15 +146,12 @@ function whyUnsafe(text: string, { depth, odd, repeated }: ScanResult): string |
   }
 }
 
-/**
- * Returns the properties of the envelope that this version does not know, as JSON text; undefined when there are
- * none.
- */
-function extraOf(envelope: Envelope): string | undefined {
+/** Returns the properties of the envelope that this version does not know, as JSON text; null when there are none. */
+function extraOf(envelope: Envelope): string | null {
   if (Object.keys(envelope).length === (envelope.cap === undefined ? KNOWN_MEMBERS.size - 1 : KNOWN_MEMBERS.size))
-    return undefined;
+    return null;
   const unknownMembers = Object.entries(envelope).filter(([name]) => !KNOWN_MEMBERS.has(name));
-  return unknownMembers.length > 0 ? JSON.stringify(Object.fromEntries(unknownMembers)) : undefined;
+  return unknownMembers.length > 0 ? JSON.stringify(Object.fromEntries(unknownMembers)) : null;
 }
 
 /** The result of scanning the text of a JSON object. */

@@ -4,7 +4,7 @@ import type { Chain } from "../../infra/chain/commits.ts";
 import type { Lake } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { type Log, type LogRecord, MAX_BATCH_BYTES, MAX_BATCH_RECORDS } from "../../infra/log/log.ts";
-import type { Store } from "../../infra/store/store.ts";
+import { objectsBelow, type Store } from "../../infra/store/store.ts";
 import { BATCH_BYTES, BATCH_ROWS, encodeRejected, parseRejected } from "./batch.ts";
 import type { Partition } from "./partition.ts";
 import { type Rejected, readRow, recordOf } from "./row.ts";
@@ -73,9 +73,8 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
     const rows = group.reduce((sum, ref) => sum + ref.rows, 0);
     const content = { rows, rejected: { records: rejected.length, bytes: encodeRejected(rejected) } };
     const { next, lastEventId } = await partition.chain.head();
-    const add = [
-      await partition.chain.putSegment(await readFile(segment), group[0]!.first, group.at(-1)!.last, content),
-    ];
+    const [first, last] = [group[0]!.first, group.at(-1)!.last];
+    const add = [await partition.chain.putSegment(await readFile(segment), first, last, content)];
     return await partition.commit({ first: next, next, lastEventId, add, remove: group.map((ref) => ref.file) });
   } finally {
     for (const path of [...files, segment]) await rm(path, { force: true });
@@ -89,7 +88,6 @@ async function compactGroup(partition: Partition, lake: Lake, group: readonly Se
 const GARBAGE_LIFETIME_MS = 7 * 86_400_000;
 /** Largest difference between the clocks of machines that write commits, ms. Commits older by this are read too. */
 const CLOCK_MARGIN_MS = 86_400_000;
-const PAGE_SIZE = 1_000;
 
 /**
  * Deletes data files of a chain that a commit removed a week ago, and files a week old that no commit added (their
@@ -100,13 +98,8 @@ export async function collectGarbage(store: Store, chain: Chain, now: Date): Pro
   const { live } = await chain.head();
   const neededKeys = new Set(live.flatMap((ref) => [ref.file, ...(ref.rejects ? [ref.rejects.file] : [])]));
   const unusedFiles = new Map<string, number>();
-  const prefix = `${chainFolder(chain)}/data/`;
-  for (let startAfter: string | undefined; ; ) {
-    const page = await store.list(prefix, { limit: PAGE_SIZE, ...(startAfter ? { startAfter } : {}) });
-    for (const { key, modifiedAt } of page) if (!neededKeys.has(key)) unusedFiles.set(key, modifiedAt.getTime());
-    if (page.length < PAGE_SIZE) break;
-    startAfter = page.at(-1)!.key;
-  }
+  for await (const { key, modifiedAt } of objectsBelow(store, `${chainFolder(chain)}/data/`))
+    if (!neededKeys.has(key)) unusedFiles.set(key, modifiedAt.getTime());
   if (unusedFiles.size === 0) return 0;
   const { added, removed } = await readRecentFiles(chain, now.getTime() - GARBAGE_LIFETIME_MS - CLOCK_MARGIN_MS);
   let deleted = 0;
@@ -194,10 +187,7 @@ async function appendAgain(log: Log, passing: readonly Rejected[]): Promise<Map<
   const newOffsets = new Map<number, number>();
   let [batch, bytes]: [LogRecord[], number] = [[], 0];
   const appendBatch = async () => {
-    const appended = await log.append(batch);
-    appended.forEach(({ offset }, n) => {
-      newOffsets.set(batch[n]!.offset, offset);
-    });
+    for (const [n, { offset }] of (await log.append(batch)).entries()) newOffsets.set(batch[n]!.offset, offset);
     [batch, bytes] = [[], 0];
   };
   for (const record of passing.map(recordOf)) {
