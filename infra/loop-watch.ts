@@ -96,11 +96,11 @@ export type LagWatch = (onLag: (lateMs: number) => void) => () => void;
 
 /** Reports the delay of a timer of this process, which is the time for which the event loop was busy. */
 export const ownLag: LagWatch = (onLag) => {
-  let last = performance.now();
+  let lastFiredAt = performance.now();
   const timer = setInterval(() => {
     const now = performance.now();
-    onLag(Math.max(0, now - last - TIMER_MS));
-    last = now;
+    onLag(Math.max(0, now - lastFiredAt - TIMER_MS));
+    lastFiredAt = now;
   }, TIMER_MS).unref();
   return () => clearInterval(timer);
 };

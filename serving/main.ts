@@ -78,30 +78,30 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
 function measureAcceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
   const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
-  let check: { socket: Socket; at: number } | null = null;
-  let waitedMs = 0;
+  let runningCheck: { socket: Socket; startedAt: number } | null = null;
+  let lastWaitMs = 0;
   const timer = setInterval(() => {
-    if (check) return;
+    if (runningCheck) return;
     const socket = connect({ port, host }).unref();
-    const thisCheck = { socket, at: systemClock.monotonic() };
-    check = thisCheck;
+    const thisCheck = { socket, startedAt: systemClock.monotonic() };
+    runningCheck = thisCheck;
     socket.on("error", () => {});
     // The connection was refused, or dropped because all sockets are in use. That is no measurement of the queue.
     socket.once("close", () => {
-      if (check === thisCheck) check = null;
+      if (runningCheck === thisCheck) runningCheck = null;
     });
   }, SELF_CHECK_MS).unref();
   server.on("connection", ({ remotePort }: Socket) => {
-    if (!check || remotePort !== check.socket.localPort) return;
-    waitedMs = systemClock.monotonic() - check.at;
-    check.socket.destroy();
-    check = null;
+    if (!runningCheck || remotePort !== runningCheck.socket.localPort) return;
+    lastWaitMs = systemClock.monotonic() - runningCheck.startedAt;
+    runningCheck.socket.destroy();
+    runningCheck = null;
   });
   server.once("close", () => {
     clearInterval(timer);
-    check?.socket.destroy();
+    runningCheck?.socket.destroy();
   });
-  return () => Math.max(waitedMs, check ? systemClock.monotonic() - check.at : 0);
+  return () => Math.max(lastWaitMs, runningCheck ? systemClock.monotonic() - runningCheck.startedAt : 0);
 }
 
 /** Starts to listen with the app, with limits on its sockets. @throws Failure `port` */
@@ -117,8 +117,8 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   });
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
-  const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
-  options.overload?.setSocketShare(share);
+  const getSocketShare = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
+  options.overload?.setSocketShare(getSocketShare);
   await listen(server, host, port, shared === true);
   // When several processes share the port, another process may accept the connection that measures the wait.
   if (!shared) options.overload?.setAcceptWait(measureAcceptWait(server));

@@ -93,7 +93,7 @@ export function validateAddress(text: string, rules: AddressRules): AddressVerdi
  */
 export function ownRanges(configured: readonly string[]): Range[] {
   const interfaces = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  const texts = [...configured, ...interfaces.map((face) => face.address.replace(/%.*$/, ""))];
+  const texts = [...configured, ...interfaces.map((networkInterface) => networkInterface.address.replace(/%.*$/, ""))];
   return texts.map((text) => {
     if (ipaddr.isValidCIDR(text)) return ipaddr.parseCIDR(text);
     const address = parseAddress(text);
@@ -138,7 +138,7 @@ export type Resolve = (host: string) => Promise<readonly string[]>;
  * `localhost` and names under it are the loopback addresses (RFC 6761 section 6.3); only development lets them through.
  * @param servers `address:port` of the name servers to ask; default: the machine's.
  */
-export function systemResolve(servers?: readonly string[]): Resolve {
+export function createSystemResolver(servers?: readonly string[]): Resolve {
   const resolver = new Resolver({ timeout: 1_000, tries: 2 });
   if (servers) resolver.setServers(servers);
   return async (host) => {

@@ -111,7 +111,7 @@ export class Asks {
     if (queue.wasJustProbed(cap, t)) return { queued: true, next: JUST_PROBED };
     const notBeforeMs = Math.max(queue.earliestNewProbe(cap, t), t + this.#delayFor(client));
     const queuedProbeAt = queue.earliestProbe(cap);
-    if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
+    if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.waitOf(cap, t));
     const underway = this.#underway.get(cap);
     if (underway && underway.notBeforeMs <= notBeforeMs) {
       const reply = await underway.reply;
@@ -143,7 +143,7 @@ export class Asks {
     const { cap } = ask.knownEndpoint;
     const last = this.#queue.lastRetest(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
-      return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.wait(cap, now.getTime()));
+      return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.waitOf(cap, now.getTime()));
     }
     return this.#append(ask, cap, { now, notBeforeMs: now.getTime() + this.#clientDelayFor(client), client, proof });
   }
@@ -158,7 +158,7 @@ export class Asks {
     const { now, notBeforeMs, client, proof } = askTime;
     const t = now.getTime();
     const queue = this.#queue;
-    const wait = queue.waitFor(ask.normalised, notBeforeMs, t);
+    const wait = queue.waitOfNewAsk(ask.normalised, notBeforeMs, t);
     const retest = proof !== undefined;
     if ((queue.earliestProbe(cap) === null || retest) && !queue.hasRoom(client, retest))
       return { queued: false, next: QUEUE_FULL };
@@ -179,7 +179,7 @@ export class Asks {
     // changes nothing.
     if (retest) queue.retest(cap, ask.normalised, t, notBeforeMs, client);
     else queue.ask(cap, ask.normalised, t, notBeforeMs, client);
-    return queuedReply(queue.wait(cap, t));
+    return queuedReply(queue.waitOf(cap, t));
   }
 
   #whyNotQueued({ url }: Ask, error: unknown): string {

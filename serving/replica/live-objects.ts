@@ -65,9 +65,9 @@ export class LiveObjects {
     this.#cached.set(object.key, object);
     this.#cachedBytes += object.size;
     while (this.#cachedBytes > this.bounds.cacheBytes) {
-      const [oldest, dropped] = this.#cached.entries().next().value!;
-      this.#cached.delete(oldest);
-      this.#cachedBytes -= dropped.size;
+      const [oldestKey, oldestObject] = this.#cached.entries().next().value!;
+      this.#cached.delete(oldestKey);
+      this.#cachedBytes -= oldestObject.size;
     }
   }
 }
@@ -75,7 +75,7 @@ export class LiveObjects {
 /**
  * Returns a replica's read-only public store: verified objects from its disk, objects below `live/` from the source.
  */
-export function replicaStore(proven: ReadStore, live: Pick<LiveObjects, "get">): ReadStore {
+export function createReplicaStore(proven: ReadStore, live: Pick<LiveObjects, "get">): ReadStore {
   const isLive = (key: string): boolean => key.startsWith("live/");
   return {
     get: (key, options) => (isLive(key) ? live.get(key) : proven.get(key, options)),

@@ -18,8 +18,8 @@ export interface Status {
   close(): Promise<void>;
 }
 
-const respond = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
-  new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
+const respond = (status: number, type: string, body: string, moreHeaders: Record<string, string> = {}): Response =>
+  new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...moreHeaders } });
 
 /** Returns the free bytes on the disk of a folder and sets the gauges; null while the folder does not exist. */
 function measureFreeBytes(folder: string, metrics: Pick<Metrics, "gauge">): number | null {

@@ -180,10 +180,10 @@ export class Pulse {
     if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
       problems.push(`the disk of the data folder is full: ${Math.round(freeBytes / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
-    const unhealthy = new Set<string>();
+    const unhealthyWorks = new Set<string>();
     for (const [name, { work, times, error }] of this.#failing) {
       if (times < MAX_FAILURES) continue;
-      unhealthy.add(work);
+      unhealthyWorks.add(work);
       problems.push(`${name} failed ${times} times in succession: ${error}`);
     }
     for (const [name, { requiredAtMs, lastDoneMs, lastDoneAt, lastFailure }] of this.#works) {
@@ -193,11 +193,11 @@ export class Pulse {
         error: lastFailure?.error ?? null,
       };
       const undoneMs = now - Math.max(requiredAtMs, lastDoneMs ?? requiredAtMs);
-      if (undoneMs > patienceMs) unhealthy.add(name);
+      if (undoneMs > patienceMs) unhealthyWorks.add(name);
       if (undoneMs > patienceMs && !(isStarting && name === this.firstWork)) {
         problems.push(`${name} was not done for ${Math.round(undoneMs / 1000)} s`);
       }
-      metrics.gauge(OK_GAUGE, unhealthy.has(name) ? 0 : 1, { role, work: name });
+      metrics.gauge(OK_GAUGE, unhealthyWorks.has(name) ? 0 : 1, { role, work: name });
     }
     for (const [what, since] of this.#waitingSince) {
       if (now - since > patienceMs) problems.push(`${what} is waited for since ${Math.round((now - since) / 1000)} s`);

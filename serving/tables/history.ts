@@ -78,9 +78,9 @@ export class HistoryTables {
     this.#cached.set(key, added);
     this.#cachedBytes += added.bytes;
     while (this.#cachedBytes > this.bounds.maxBytes) {
-      const [oldest, dropped] = this.#cached.entries().next().value!;
-      this.#cached.delete(oldest);
-      this.#cachedBytes -= dropped.bytes;
+      const [oldestKey, oldestFile] = this.#cached.entries().next().value!;
+      this.#cached.delete(oldestKey);
+      this.#cachedBytes -= oldestFile.bytes;
     }
   }
 }

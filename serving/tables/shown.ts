@@ -30,8 +30,8 @@ export function shownGrade(entry: Entry, countsSince: (leaf: number) => CountsSi
   const headline = headlineOf(entry);
   if (!headline) return null;
   const { samples, measured, band, composite } = headline;
-  const counted = countsSince(headline.leaf).withdrawn;
-  const withdrawn = samples === undefined ? counted : Math.min(counted, samples);
+  const countedWithdrawn = countsSince(headline.leaf).withdrawn;
+  const withdrawn = samples === undefined ? countedWithdrawn : Math.min(countedWithdrawn, samples);
   // A card that does not state its number of records may rest on withdrawn records only.
   const isDoubtful = withdrawn > 0 && (samples === undefined || withdrawn >= WITHDRAWN_SHARE * samples);
   return {

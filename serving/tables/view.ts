@@ -155,7 +155,7 @@ export class View {
    */
   countsSince(cap: string, leaf: number | undefined): CountsSince {
     const row = this.row(cap);
-    if (!row || !this.#isMadeFrom(row, leaf)) return { observations: 0, withdrawn: 0 };
+    if (!row || !this.#countsFromCard(row, leaf)) return { observations: 0, withdrawn: 0 };
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
   }
 
@@ -165,14 +165,14 @@ export class View {
    */
   hasRowSince(cap: string, leaf: number): boolean {
     const row = this.row(cap);
-    return row !== undefined && this.#isMadeFrom(row, leaf);
+    return row !== undefined && this.#countsFromCard(row, leaf);
   }
 
   /**
    * Reports whether the counts of a row begin at this card. Rows that an older version of this software wrote do not
    * name their card; they are taken to begin at every card that the log had at `treeSize`.
    */
-  #isMadeFrom({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
+  #countsFromCard({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
     if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
     return card_leaf === (leaf ?? null);
   }
@@ -212,7 +212,7 @@ export class View {
    * Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits
    * for it.
    */
-  async prepareLike({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
+  async buildPayeesIfBuiltIn({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
     if (hadPayeeTable) this.#payees ??= await PayeeTable.buildYielding(this);
   }
 
@@ -240,16 +240,16 @@ export type EvidenceFile = NamedFile & { day: string };
  * object, which only grows, since leaves never change.
  */
 class EvidenceFiles {
-  readonly #newest = new Map<number, EvidenceFile[]>();
+  readonly #newestByBucket = new Map<number, EvidenceFile[]>();
   #newestDay: string | null = null;
 
   add({ bucket, key, day, rows, holds, sha256, bytes, unpacked_sha256, unpacked_bytes }: EvidenceLeaf): void {
     if (holds !== "rows" || bucket === null || key === null || sha256 === null || unpacked_sha256 === null) return;
     if (this.#newestDay === null || day > this.#newestDay) this.#newestDay = day;
-    const files = this.#newest.get(bucket) ?? [];
+    const files = this.#newestByBucket.get(bucket) ?? [];
     if (files.some((file) => file.key === key)) return;
     const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
-    this.#newest.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
+    this.#newestByBucket.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
   }
 
   /** The newest day with a file in any bucket, or null. Replacing a file of an older day does not change it. */
@@ -259,7 +259,7 @@ class EvidenceFiles {
 
   /** Returns the files of a bucket, the newest leaf first. */
   filesOf(bucket: number): readonly EvidenceFile[] {
-    return this.#newest.get(bucket) ?? [];
+    return this.#newestByBucket.get(bucket) ?? [];
   }
 }
 
@@ -274,7 +274,7 @@ class ReceiptLeaves {
   }
 
   /** Returns the index of a receipt's leaf, or undefined. @param sha256 hash of the receipt, 64 hex digits */
-  leafOf(sha256: string): number | undefined {
+  leafIndexOf(sha256: string): number | undefined {
     return this.#leaves.get(packHash(sha256));
   }
 }

@@ -61,7 +61,7 @@ export interface Work<Input = unknown, Answer extends object = object> {
    * @param body parsed JSON, not validated
    * @throws Problem bad_request for an invalid body that names several items
    */
-  pricesOf?(body: unknown): number;
+  countPrices?(body: unknown): number;
   /** Problems that the work may throw in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
   /** Returns whether this service can do the work at all (default: always). If not, the operation is not offered. */

@@ -147,7 +147,7 @@ describe("how long an ask waits", () => {
     for (let i = 0; i < 20; i++) line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
     const { asks } = asksOver({ queue: line });
     expect(await waitOf(asks, "https://big.example/own")).toBe(1);
-    expect(line.wait(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
+    expect(line.waitOf(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
   });
 
   test("a full line takes nothing more of whoever has most and says when to ask again; what stands keeps its place", async () => {

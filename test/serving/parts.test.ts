@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { shellWord } from "../../serving/answers/reproduce.ts";
 import { AnswerCache } from "../../serving/http/answer-cache.ts";
-import { negotiate } from "../../serving/http/encoding.ts";
+import { negotiateCoding } from "../../serving/http/encoding.ts";
 import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";
 import { renderMarkdown } from "../../serving/pages/markdown.ts";
 import { LayeredMap } from "../../serving/tables/layered-map.ts";
@@ -145,7 +145,7 @@ test.each([
   ["*;q=0", "identity"],
   [" gzip ; q=0.5 ", "gzip"],
 ])("Accept-Encoding %j: %s", (header, coding) => {
-  expect(negotiate(header)).toBe(coding);
+  expect(negotiateCoding(header)).toBe(coding);
 });
 
 test("a shell word says exactly its text, whatever is in it", () => {

@@ -94,8 +94,8 @@ export function statedSentences(claim: string, quotation: string): string | null
   const sentences = sentencesIn(quotation);
   for (let first = 0; first < sentences.length; first++) {
     for (let last = first + 1; last <= sentences.length; last++) {
-      const run = sentences.slice(first, last).join(" ");
-      if (comparableWords(run) === comparedClaim) return run.replaceAll(/\s+/g, " ");
+      const sentenceRun = sentences.slice(first, last).join(" ");
+      if (comparableWords(sentenceRun) === comparedClaim) return sentenceRun.replaceAll(/\s+/g, " ");
     }
   }
   return null;
@@ -103,7 +103,7 @@ export function statedSentences(claim: string, quotation: string): string | null
 
 /** The verified part of a draft, and the number of claims and differences that were left out. */
 export interface VerifiedDraft extends Draft<VerifiedQuote> {
-  leftOut: number;
+  leftOutCount: number;
 }
 
 /**
@@ -120,30 +120,30 @@ export function verifyDraft(
 ): VerifiedDraft {
   const claimByText = new Map<string, Claim<VerifiedQuote>>();
   const draftClaims = claims.slice(0, most);
-  let leftOut = 0;
+  let leftOutCount = 0;
   for (const { text, quotations } of draftClaims) {
     const quotes = quotations
       .slice(0, MAX_QUOTATIONS)
       .map((quote) => verifyQuote(quote, evidence))
       .filter((quote) => quote !== null);
-    const first = quotes.find((quote) => statedSentences(text, quote.text) !== null);
-    if (!first) {
-      leftOut++;
+    const mainQuote = quotes.find((quote) => statedSentences(text, quote.text) !== null);
+    if (!mainQuote) {
+      leftOutCount++;
       continue;
     }
-    const stated = statedSentences(text, first.text)!;
-    const others = quotes.filter((quote) => quote !== first && isSameStatement(quote.text, first.text));
+    const stated = statedSentences(text, mainQuote.text)!;
+    const others = quotes.filter((quote) => quote !== mainQuote && isSameStatement(quote.text, mainQuote.text));
     if (!claimByText.has(stated))
-      claimByText.set(stated, { text: stated, quotations: withoutDuplicates([first, ...others]) });
+      claimByText.set(stated, { text: stated, quotations: withoutDuplicates([mainQuote, ...others]) });
   }
   const keptDifferences: Difference<VerifiedQuote>[] = [];
   for (const { sentences } of differences.slice(0, MAX_DIFFERENCES)) {
     const [a, b] = sentences.map((quote) => verifyQuote(quote, evidence));
-    const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
-    if (about === null) leftOut++;
-    else keptDifferences.push({ differsIn: about, sentences: [a!, b!] });
+    const difference = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
+    if (difference === null) leftOutCount++;
+    else keptDifferences.push({ differsIn: difference, sentences: [a!, b!] });
   }
-  return { claims: [...claimByText.values()], differences: keptDifferences, leftOut };
+  return { claims: [...claimByText.values()], differences: keptDifferences, leftOutCount };
 }
 
 const withoutDuplicates = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
