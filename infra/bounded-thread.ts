@@ -144,11 +144,11 @@ export class BoundedThread {
     const { cpuMs } = question.limits;
     const intervalMs = cpuMs / MEASUREMENTS_PER_LIMIT;
     let measurements = 0;
-    let firstMs = 0;
+    let firstUsedMs = 0;
     const measure = (): void => {
       const usedMs = processorMs(this.#osThreadId);
-      if (measurements++ === 0) firstMs = usedMs;
-      if (usedMs - firstMs >= cpuMs || measurements > MAX_MEASUREMENTS) this.#stopQuestion(question);
+      if (measurements++ === 0) firstUsedMs = usedMs;
+      if (usedMs - firstUsedMs >= cpuMs || measurements > MAX_MEASUREMENTS) this.#stopQuestion(question);
       else this.#timer = setTimeout(measure, intervalMs);
     };
     this.#timer = setTimeout(measure, intervalMs);

@@ -27,7 +27,7 @@ import { termsOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import { type ClientFile, readClientFile, readProveFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
-import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
+import { clientKeyOf, Limiter, parseProxies } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
 import { Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
@@ -246,7 +246,7 @@ export function createService(deps: ServingDeps): Service {
       },
     }),
     buyLimiter: createLimiter("buys", limits.buys_per_minute),
-    clientKeyOf: (peer, forwarded) => clientKey(peer, forwarded, proxies),
+    clientKeyOf: (peer, forwarded) => clientKeyOf(peer, forwarded, proxies),
   };
 }
 

@@ -6,7 +6,7 @@ import { systemClock } from "../infra/clock.ts";
 import { DEFAULT_LIMITS, type Limits } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Metrics } from "../infra/telemetry.ts";
-import { type Cidr, socketKey } from "./http/limits.ts";
+import { type Cidr, socketKeyOf } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
 import { guardSockets } from "./http/sockets.ts";
 
@@ -117,7 +117,7 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   });
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
-  const getSocketShare = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
+  const getSocketShare = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKeyOf(peer, proxies), metrics);
   options.overload?.setSocketShare(getSocketShare);
   await listen(server, host, port, shared === true);
   // When several processes share the port, another process may accept the connection that measures the wait.

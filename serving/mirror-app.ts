@@ -5,7 +5,7 @@ import { DEFAULT_LIMITS } from "../infra/config.ts";
 import type { ReadableStore } from "../infra/store/directory.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
-import { clientKey, parseProxies } from "./http/limits.ts";
+import { clientKeyOf, parseProxies } from "./http/limits.ts";
 import { Problem, problemResponse } from "./http/problem.ts";
 import { Streams } from "./http/streams.ts";
 
@@ -44,7 +44,7 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
   const answerObject = createHandler(({ url, req, runtime }) => {
     const { method, headers } = req;
     const peer = runtime?.node?.req.socket.remoteAddress;
-    const client = clientKey(peer, headers.get("x-forwarded-for"), MIRROR_PROXIES);
+    const client = clientKeyOf(peer, headers.get("x-forwarded-for"), MIRROR_PROXIES);
     return objects.answer(url.pathname.slice(1), { method, headers, client });
   });
   const app = new H3({

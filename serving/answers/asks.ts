@@ -177,8 +177,8 @@ export class Asks {
     }
     // The record is applied to the queue at once, before it is read back from the log; applying it a second time
     // changes nothing.
-    if (retest) queue.retest(cap, ask.normalised, t, notBeforeMs, client);
-    else queue.ask(cap, ask.normalised, t, notBeforeMs, client);
+    if (retest) queue.addRetest(cap, ask.normalised, t, notBeforeMs, client);
+    else queue.addAsk(cap, ask.normalised, t, notBeforeMs, client);
     return queuedReply(queue.waitOf(cap, t));
   }
 

@@ -47,9 +47,9 @@ interface Ranking {
  * that differs from the old one only in other volatile rows (the facts that change faster than cards) has the same map
  * and the same such endpoints, so nothing is sorted again.
  */
-const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtful"]; ranking: Promise<Ranking> }>();
+const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtfulComposites"]; ranking: Promise<Ranking> }>();
 
-const areSame = (a: View["doubtful"], b: View["doubtful"]): boolean =>
+const areSame = (a: View["doubtfulComposites"], b: View["doubtfulComposites"]): boolean =>
   a === b || (a.size === b.size && [...a].every(([cap, composite]) => b.get(cap) === composite));
 
 interface RankedEntry {
@@ -65,7 +65,7 @@ const byRank = (a: RankedEntry, b: RankedEntry): number =>
 
 /** Returns the ranking of a view's entries. It is sorted once, in steps between which the event loop has its turn. */
 function rankingOf(view: View): Promise<Ranking> {
-  const { entries, doubtful } = view;
+  const { entries, doubtfulComposites: doubtful } = view;
   const cached = rankings.get(entries);
   if (cached && areSame(cached.doubtful, doubtful)) return cached.ranking;
   const ranking = runYielding(makeRanking(view), STEPS_PER_TURN);
@@ -77,7 +77,7 @@ function* makeRanking(view: View): Generator<undefined, Ranking> {
   const rows: RankedEntry[] = [];
   for (const entry of view.entries.values()) {
     if (!isListed(entry)) continue;
-    const shownComposite = view.doubtful.get(entry.cap);
+    const shownComposite = view.doubtfulComposites.get(entry.cap);
     const composite = (shownComposite === undefined ? headlineOf(entry)?.composite : shownComposite) ?? 0;
     rows.push({ entry, rank: RANKED.indexOf(view.bandOf(entry)), composite });
     if (rows.length % ENTRIES_PER_STEP === 0) yield;

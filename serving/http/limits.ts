@@ -136,7 +136,7 @@ const parseAddress = (text: string): Address | null => {
  * Its addresses are read from the right, past further trusted proxies; an invalid one ends the search at the last
  * valid address.
  */
-export function clientKey(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
+export function clientKeyOf(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
   if (!peer) return "local";
   if (trusted.length === 0 && !peer.includes(":")) return peer;
   let client = parseAddress(peer);
@@ -152,9 +152,9 @@ export function clientKey(peer: string | undefined, forwarded: string | null, tr
 
 /**
  * Returns the key of the client that a socket belongs to; null for a trusted proxy, whose sockets many clients share
- * ({@link clientKey} tells their requests apart).
+ * ({@link clientKeyOf} tells their requests apart).
  */
-export function socketKey(peer: string | undefined, trusted: readonly Cidr[]): string | null {
+export function socketKeyOf(peer: string | undefined, trusted: readonly Cidr[]): string | null {
   const address = peer === undefined ? null : parseAddress(peer);
-  return address !== null && isTrusted(address, trusted) ? null : clientKey(peer, null, []);
+  return address !== null && isTrusted(address, trusted) ? null : clientKeyOf(peer, null, []);
 }

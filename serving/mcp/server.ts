@@ -52,7 +52,7 @@ const INSTRUCTIONS =
   "Before you pay an HTTP endpoint that answered 402, ask check_grade with its url and the payTo of its 402. UNRATED means unknown, not bad; F means it was paid and failed. Answers of check_grade are signed and can be kept as evidence.";
 
 /** Tools only read, and the same arguments give the same result until the record changes. */
-const ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+const READ_ONLY_ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
 
 /**
  * Converts an error into a tool result that holds the problem document. Of an internal error it shows only that there
@@ -160,7 +160,7 @@ function createServer(context: McpContext): McpServer {
       description,
       inputSchema: toStandardSchema(input, withoutNulls),
       outputSchema: toStandardSchema(output, (answer) => answer),
-      annotations: { title, ...ANNOTATIONS },
+      annotations: { title, ...READ_ONLY_ANNOTATIONS },
     };
     server.registerTool(name, config, (args) => callTool(tool, args, context));
   }

@@ -57,7 +57,7 @@ interface Market {
   countsByLetter: ReadonlyMap<Band, number>;
   /** Number of endpoints of each class, the largest first. */
   countsByClass: ReadonlyMap<string, number>;
-  /** The endpoints whose letter was not shown any more when the rows were made ({@link View.doubtful}). */
+  /** The endpoints whose letter was not shown any more when the rows were made ({@link View.doubtfulComposites}). */
   doubtful: ReadonlyMap<string, unknown>;
   /** `rows` sorted in each order that was requested so far. */
   sorted: Map<Sort, readonly Row[]>;
@@ -77,7 +77,7 @@ const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
 function marketOf(view: View): Market {
   const cached = markets.get(view.entries);
-  const { doubtful } = view;
+  const { doubtfulComposites: doubtful } = view;
   if (cached?.doubtful.size === doubtful.size && [...doubtful.keys()].every((cap) => cached.doubtful.has(cap)))
     return cached;
   const rows: Row[] = [];

@@ -160,23 +160,23 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
  * @returns outcome and sentence
  * @throws BadObject if the tiles of the tree do not lead to both roots
  */
-async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
+async function historyStep(seen: TreeRoot | null, current: TreeRoot, get: Get): Promise<[Outcome, string]> {
   if (!seen || !(seen.size > 0)) {
     return ["open", "this browser has proven no checkpoint of this log before; it remembers this one"];
   }
-  if (now.size < seen.size) {
-    return ["failed", `rolled back: ${leafCountText(now.size)}, and this browser has proven ${seen.size} before`];
+  if (current.size < seen.size) {
+    return ["failed", `rolled back: ${leafCountText(current.size)}, and this browser has proven ${seen.size} before`];
   }
-  if (now.size === seen.size && now.root !== seen.root) {
-    return ["failed", `fork: another root for ${leafCountText(now.size)} than this browser has proven before`];
+  if (current.size === seen.size && current.root !== seen.root) {
+    return ["failed", `fork: another root for ${leafCountText(current.size)} than this browser has proven before`];
   }
-  if (now.size === seen.size)
-    return ["shown", `the tree of ${leafCountText(now.size)} that this browser has proven before`];
-  const whyNotRead = await proveContinuation(seen, now, get);
+  if (current.size === seen.size)
+    return ["shown", `the tree of ${leafCountText(current.size)} that this browser has proven before`];
+  const whyNotRead = await proveContinuation(seen, current, get);
   if (whyNotRead !== null) return ["open", whyNotRead];
   return [
     "shown",
-    `the first ${leafCountText(seen.size)} are those that this browser has proven before, and ${now.size - seen.size} follow`,
+    `the first ${leafCountText(seen.size)} are those that this browser has proven before, and ${current.size - seen.size} follow`,
   ];
 }
 

@@ -54,7 +54,7 @@ interface FailingRun {
   /** Name of the work that the run is a part of. */
   work: string;
   /** Number of its failures in succession. */
-  times: number;
+  failureCount: number;
   /** Name of the last error. */
   error: string;
 }
@@ -135,7 +135,7 @@ export class Pulse {
   /** Records a failure. @param workName as `work` of {@link during} */
   failed(name: string, cause: unknown, workName = name): void {
     const error = cause instanceof Error ? cause.name : "Error";
-    this.#failing.set(name, { work: workName, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
+    this.#failing.set(name, { work: workName, failureCount: (this.#failing.get(name)?.failureCount ?? 0) + 1, error });
     const work = this.#works.get(workName);
     if (work) work.lastFailure = { at: this.#parts.clock.now(), error };
   }
@@ -181,7 +181,7 @@ export class Pulse {
       problems.push(`the disk of the data folder is full: ${Math.round(freeBytes / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
     const unhealthyWorks = new Set<string>();
-    for (const [name, { work, times, error }] of this.#failing) {
+    for (const [name, { work, failureCount: times, error }] of this.#failing) {
       if (times < MAX_FAILURES) continue;
       unhealthyWorks.add(work);
       problems.push(`${name} failed ${times} times in succession: ${error}`);

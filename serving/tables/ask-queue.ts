@@ -140,23 +140,23 @@ export class AskQueue {
    * or if the queue has no room.
    * @param normalised the normalised url
    * @param t when it was asked, unix ms
-   * @param from earliest time of its probe, unix ms
+   * @param notBeforeMs earliest time of its probe, unix ms
    * @param client key of the client, if it is known
    */
-  ask(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
+  addAsk(cap: string, normalised: string, t: number, notBeforeMs = t, client = UNKNOWN_CLIENT): void {
     this.#addWaiting(
       cap,
       normalised,
-      { askedAtMs: t, notBeforeMs: from, earlyByMs: MIN_PROBE_INTERVAL_MS, isRetest: false },
+      { askedAtMs: t, notBeforeMs, earlyByMs: MIN_PROBE_INTERVAL_MS, isRetest: false },
       client,
     );
   }
 
   /**
    * Adds a re-test that a seller asked for. It waits until the endpoint is probed at or after `from`. Parameters as
-   * in {@link ask}.
+   * in {@link addAsk}.
    */
-  retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
+  addRetest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#lastRetests.set(cap, t);
     this.#addWaiting(cap, normalised, { askedAtMs: t, notBeforeMs: from, earlyByMs: 0, isRetest: true }, client);
   }
@@ -245,9 +245,9 @@ export class AskQueue {
     const t = Date.parse(observed_at);
     if (type === "ask") {
       const { cap, normalised_url, not_before, retest } = body as BodyOf<"ask">;
-      const from = not_before === undefined ? t : Math.max(t, Date.parse(not_before));
-      if (retest) this.retest(cap, normalised_url, t, from);
-      else this.ask(cap, normalised_url, t, from);
+      const notBeforeMs = not_before === undefined ? t : Math.max(t, Date.parse(not_before));
+      if (retest) this.addRetest(cap, normalised_url, t, notBeforeMs);
+      else this.addAsk(cap, normalised_url, t, notBeforeMs);
     } else if (type === "ask.looked") this.recordProbe((body as BodyOf<"ask.looked">).cap, t);
   }
 

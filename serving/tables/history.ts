@@ -16,7 +16,7 @@ const HISTORY_BOUNDS: HistoryBounds = { maxFileBytes: 32 * 1024 * 1024, maxBytes
 
 interface CachedFile {
   file: HistoryFile;
-  bytes: number;
+  byteCount: number;
 }
 
 /**
@@ -51,7 +51,7 @@ export class HistoryTables {
   }
 
   /** Bytes of all cached files. */
-  get bytes(): number {
+  get cachedBytes(): number {
     return this.#cachedBytes;
   }
 
@@ -66,7 +66,7 @@ export class HistoryTables {
       const object = await this.store.get(key, { maxBytes: this.bounds.maxFileBytes });
       if (!object) throw new Error(`the view names ${key}, which is not there`);
       const file = new HistoryFile(object.bytes);
-      this.#addToCache(key, { file, bytes: object.bytes.length });
+      this.#addToCache(key, { file, byteCount: object.bytes.length });
       return file;
     } catch (error) {
       this.logger.warn({ err: error, key }, "a history file could not be read; its pages have no charts");
@@ -76,11 +76,11 @@ export class HistoryTables {
 
   #addToCache(key: string, added: CachedFile): void {
     this.#cached.set(key, added);
-    this.#cachedBytes += added.bytes;
+    this.#cachedBytes += added.byteCount;
     while (this.#cachedBytes > this.bounds.maxBytes) {
       const [oldestKey, oldestFile] = this.#cached.entries().next().value!;
       this.#cached.delete(oldestKey);
-      this.#cachedBytes -= oldestFile.bytes;
+      this.#cachedBytes -= oldestFile.byteCount;
     }
   }
 }

@@ -28,22 +28,22 @@ const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry
 export const toolsOf = (view: View, normalised: string): string[] =>
   view.urlIndex
     .withUrl(normalised)
-    .filter((name) => toolOf(view, name) !== null && isListed(view.entry(name.cap)))
+    .filter((endpoint) => toolOf(view, endpoint) !== null && isListed(view.entry(endpoint.cap)))
     .map(({ cap }) => cap);
 
 /** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
 export const hasTools = (view: View, normalised: string): boolean =>
-  view.urlIndex.withUrl(normalised).some((name) => toolOf(view, name) !== null);
+  view.urlIndex.withUrl(normalised).some((endpoint) => toolOf(view, endpoint) !== null);
 
 function toolChoiceOf(
   view: View,
-  names: readonly NamedEndpoint[],
+  endpoints: readonly NamedEndpoint[],
   chosen: NamedEndpoint,
   unknownTool: string | null,
 ): ToolChoice | null {
   const answeredTool = toolOf(view, chosen);
   if (answeredTool === null) return null;
-  const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
+  const tools = new Set(endpoints.flatMap((endpoint) => toolOf(view, endpoint) ?? []));
   tools.delete(answeredTool);
   return tools.size === 0 && unknownTool === null ? null : { answeredTool, others: [...tools].sort(), unknownTool };
 }
@@ -75,12 +75,12 @@ function candidateOrder(view: View): (a: NamedEndpoint, b: NamedEndpoint) => num
  * @param method undefined: any
  */
 function choose(view: View, endpoints: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
-  let candidates = endpoints.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
+  let candidates = endpoints.filter((endpoint) => view.has(endpoint.cap) && (method === undefined || endpoint.method === method));
   if (candidates.length > 1) {
-    const listed = candidates.filter((name) => view.entry(name.cap)?.listed);
+    const listed = candidates.filter((endpoint) => view.entry(endpoint.cap)?.listed);
     if (listed.length > 0) candidates = listed;
-    const bestRank = Math.min(...candidates.map((name) => methodRank(name.method)));
-    candidates = candidates.filter((name) => methodRank(name.method) === bestRank);
+    const bestRank = Math.min(...candidates.map((endpoint) => methodRank(endpoint.method)));
+    candidates = candidates.filter((endpoint) => methodRank(endpoint.method) === bestRank);
   }
   return candidates.length > 1 ? candidates.sort(candidateOrder(view))[0]! : (candidates[0] ?? null);
 }
@@ -115,7 +115,7 @@ function findByTemplate(view: View, normalised: string, method: string | undefin
  */
 export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {
   const endpoints = view.urlIndex.withUrl(normalised);
-  const endpointsOfTool = tool === null ? [] : endpoints.filter((name) => toolOf(view, name) === tool);
+  const endpointsOfTool = tool === null ? [] : endpoints.filter((endpoint) => toolOf(view, endpoint) === tool);
   const toolMatch = choose(view, endpointsOfTool, method);
   if (toolMatch) return { cap: toolMatch.cap, matched: "exact" };
   const exactMatch = choose(view, endpoints, method);

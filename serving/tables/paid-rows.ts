@@ -104,7 +104,7 @@ const PAID_TOPIC = Buffer.from('"topic":"observations.paid"');
 interface CachedFile {
   file: PaidFile;
   /** Length of the text of its rows and facts, which counts against {@link PaidRowBounds.maxCachedBytes}. */
-  bytes: number;
+  textLength: number;
 }
 
 /**
@@ -163,17 +163,17 @@ export class PaidRows {
     await readFile(packed, file, (line) => {
       if (line.includes(PAID_TOPIC)) storedLength += addLine(parts, file.key, parseJson(line));
     });
-    this.#addToCache(file.key, { file: parts, bytes: storedLength });
+    this.#addToCache(file.key, { file: parts, textLength: storedLength });
     return parts;
   }
 
   #addToCache(key: string, added: CachedFile): void {
     this.#cached.set(key, added);
-    this.#cachedBytes += added.bytes;
+    this.#cachedBytes += added.textLength;
     while (this.#cachedBytes > this.bounds.maxCachedBytes) {
       const [oldestKey, oldestFile] = this.#cached.entries().next().value!;
       this.#cached.delete(oldestKey);
-      this.#cachedBytes -= oldestFile.bytes;
+      this.#cachedBytes -= oldestFile.textLength;
     }
   }
 }

@@ -103,7 +103,7 @@ export class View {
    */
   readonly related: RelatedParties;
   #payees: PayeeTable | undefined;
-  #doubtful: ReadonlyMap<string, number | null> | undefined;
+  #doubtfulComposites: ReadonlyMap<string, number | null> | undefined;
 
   constructor(parts: ViewParts) {
     this.origin = parts.origin;
@@ -186,20 +186,20 @@ export class View {
    * The composite that is shown of each endpoint whose letter is not shown any more, because too many of the records
    * behind its card were withdrawn; by capability id.
    */
-  get doubtful(): ReadonlyMap<string, number | null> {
-    this.#doubtful ??= new Map(
+  get doubtfulComposites(): ReadonlyMap<string, number | null> {
+    this.#doubtfulComposites ??= new Map(
       [...this.volatile.withdrawn].flatMap((cap) => {
         const entry = this.entry(cap);
         const shown = entry ? this.shownGrade(entry) : null;
         return shown?.isDoubtful ? [[cap, shown.composite] as const] : [];
       }),
     );
-    return this.#doubtful;
+    return this.#doubtfulComposites;
   }
 
   /** Returns the letter that GET /v1/check shows of an endpoint; UNRATED if it has no card, or shows no letter. */
   bandOf(entry: Entry): Band {
-    return this.doubtful.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
+    return this.doubtfulComposites.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
   }
 
   /** Returns the table of payees, built at first use. */

@@ -142,10 +142,10 @@ const unavailableProblem = (detail: string): Problem => new Problem("unavailable
 /** Refuses a question that names only a domain when the register holds no domains. @throws Problem unavailable */
 function refuseDomainAlone(
   { domain, lei, register_number: number, name }: CompaniesQuestion,
-  made: OpenRegister["made"],
+  registerInfo: OpenRegister["made"],
 ) {
   const hasOther = [lei, number, name].some((given) => given !== undefined);
-  if (domain !== undefined && !hasOther && made.domains === 0)
+  if (domain !== undefined && !hasOther && registerInfo.domains === 0)
     throw unavailableProblem("this register holds no domains");
 }
 

@@ -225,13 +225,13 @@ const toRankedSentence = ({ source, offset, text }: Candidate): RankedSentence =
  * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that
  * state the same as a selected sentence are quoted with it, at most one of each text.
  */
-export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
+export function rank(question: string, texts: readonly RankingText[], maxClaims: number): Ranked {
   const candidates = scoreRelevant(collectSentences(texts), question);
   const bestScore = candidates[0]?.score ?? 1;
   const chosen: Candidate[][] = [];
   // Similarity of each candidate to the most similar selected sentence, updated after each selection.
   const similarityToChosen = new Map(candidates.map((one) => [one, 0]));
-  while (chosen.length < most && similarityToChosen.size > 0) {
+  while (chosen.length < maxClaims && similarityToChosen.size > 0) {
     let next: Candidate | null = null;
     let bestValue = -Infinity;
     for (const [one, near] of similarityToChosen) {

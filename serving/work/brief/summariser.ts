@@ -43,7 +43,7 @@ export interface Summariser {
    * Returns at most `most` claims that answer the question.
    * @throws Error when it fails
    */
-  summarise(question: string, evidence: readonly Evidence[], most: number, signal: AbortSignal): Promise<Draft>;
+  summarise(question: string, evidence: readonly Evidence[], maxClaims: number, signal: AbortSignal): Promise<Draft>;
 }
 
 /** A quotation that was found in its text and widened to whole sentences, with its offset. */
@@ -111,15 +111,15 @@ export interface VerifiedDraft extends Draft<VerifiedQuote> {
  * one of its verbatim quotations, with the words of that source, and with those of its other quotations that state the
  * same. A difference is kept if {@link differenceOf} finds one between its two quotations. Of claims with equal text
  * the first is kept.
- * @param most number of the draft's claims that are verified; the others are ignored
+ * @param maxClaims number of the draft's claims that are verified; the others are ignored
  */
 export function verifyDraft(
   { claims, differences }: Draft,
   evidence: readonly Evidence[],
-  most: number,
+  maxClaims: number,
 ): VerifiedDraft {
   const claimByText = new Map<string, Claim<VerifiedQuote>>();
-  const draftClaims = claims.slice(0, most);
+  const draftClaims = claims.slice(0, maxClaims);
   let leftOutCount = 0;
   for (const { text, quotations } of draftClaims) {
     const quotes = quotations
@@ -166,15 +166,15 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
  * Ranks the sentences of the evidence in another thread.
  * @throws Error when it takes too long or too many requests wait
  */
-export const rankInThread = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
-  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, RANK_LIMITS);
+export const rankInThread = (question: string, evidence: readonly Evidence[], maxClaims: number): Promise<Ranked> =>
+  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most: maxClaims }, RANK_LIMITS);
 
 /** Selects sentences of the evidence by BM25, a ranking function for text search. */
 export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25; those that say the same are one claim. Nothing is written that no source says.",
-  async summarise(question, evidence, most) {
-    const { claims, differences } = await rankInThread(question, evidence, most);
+  async summarise(question, evidence, maxClaims) {
+    const { claims, differences } = await rankInThread(question, evidence, maxClaims);
     return { claims: claims.map((quotations) => ({ text: quotations[0]!.text, quotations })), differences };
   },
 };
