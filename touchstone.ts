@@ -29,8 +29,8 @@ export const program = new Command("touchstone")
   });
 
 /**
- * Prints a failure, with --json, as one line of JSON on stdout, unless the command has printed something there
- * already.
+ * Prints a failure as one line of JSON on stdout. Prints nothing without --json, or when the command has printed
+ * something there already.
  */
 function printFaultIfJson(error: ExitName, says: string): void {
   if (!hasPrintedToStdout() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });

@@ -5,7 +5,10 @@ import { type ResourceLimits, Worker } from "node:worker_threads";
 export interface QuestionLimits {
   /** Limit of the thread's processor time for this question, ms. */
   cpuMs: number;
-  /** True if this question is answered before all waiting questions that are not urgent. */
+  /**
+   * True if this question is answered before all waiting questions that are not urgent. False if it waits behind those
+   * that came earlier and the urgent ones.
+   */
   urgent: boolean;
 }
 

@@ -9,12 +9,13 @@ const TIMER_MS = 50;
 /** Stalls of the event loop of this process during a span (a period in which something is measured). */
 export interface LoopStall {
   /**
-   * The loop stalled for longer than {@link LOOP_STALL_MS}, so times that were measured in the span may be too long.
+   * True if the loop stalled for longer than {@link LOOP_STALL_MS}, so that times that were measured in the span may be
+   * too long. False if it did not.
    */
   stoodStill: boolean;
   /**
-   * The loop stalled right before the end of the span, so the stall may have caused the event that ended it, such as a
-   * timeout.
+   * True if the loop stalled right before the end of the span, so that the stall may have caused the event that ended
+   * it, such as a timeout. False if it did not stall, or stalled earlier only.
    */
   atEnd: boolean;
 }

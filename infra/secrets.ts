@@ -36,7 +36,8 @@ const decodeOrKeep = (text: string): string => {
 /**
  * Adds the parts of an address that may be keys to the secrets: user and password, the whole query, and each value in
  * it.
- * @param withPath true: also adds the path and its segments, in which providers of blockchain nodes put keys
+ * @param withPath true: also adds the path and its segments, in which providers of blockchain nodes put keys. false:
+ * the path is no secret
  */
 export function addAddressSecrets(address: string | null, withPath = false): void {
   const url = address === null ? null : parseUrl(address);

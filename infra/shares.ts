@@ -13,7 +13,10 @@ export interface Holder {
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
-  /** True if the holder may use the reserved places, because it pays or is trusted for another reason. */
+  /**
+   * True if the holder may use the reserved places, because it pays or is trusted for another reason. False (default):
+   * it gets other places only.
+   */
   reserved?: boolean;
 }
 
@@ -156,7 +159,10 @@ export class Places {
     return Math.max(0, ...namesOf(holder).map((name) => this.#heldCounts.count(name)));
   }
 
-  /** Reports whether another holder, which shares no name with this one, waits for a place. */
+  /**
+   * Returns true if another holder waits for a place that shares no name with this one. Returns false if none waits, or
+   * only holders that share a name with it.
+   */
   isWantedByOthers(holder: Holder): boolean {
     const ownNames = new Set(namesOf(holder));
     for (const { names } of this.#waiting) if (!names.some((name) => ownNames.has(name))) return true;

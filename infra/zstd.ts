@@ -29,7 +29,7 @@ export class ZstdPacking {
 
   /**
    * @param streamed true: also compresses a short text as a stream. The frame of a stream does not hold the size of
-   * the text; the files of the archive have this form
+   * the text; the files of the archive have this form. false: a short text is compressed in one call
    */
   constructor(streamed = false) {
     this.#stream = streamed ? openStream() : null;

@@ -145,6 +145,7 @@ function createHandler(service: Service, rows: readonly Operation[]) {
  * Answers a CORS preflight: the request that a browser sends before a page of another origin may send a payment or
  * JSON (Fetch, CORS-preflight). No operation relies on cookies, so every page may call what anybody may call. Forms
  * and the MCP server are left out, since pages need neither.
+ * @returns null for a request that is no preflight, and for forms and the MCP server
  */
 function answerPreflight(rows: readonly Operation[], { method, headers }: H3Event["req"]): Response | null {
   if (method !== "OPTIONS" || !headers.has("access-control-request-method") || !rows[0]?.tag) return null;

@@ -15,7 +15,10 @@ export interface ServeOptions {
   /** Port to listen on; 0 picks a free port. */
   port: number;
   host: string;
-  /** Whether other processes may listen on the port too; each then gets a share of the connections. */
+  /**
+   * True if other processes may listen on the port too; each then gets a share of the connections. False (default): the
+   * port belongs to this process alone.
+   */
   shared?: boolean;
   /** Limits on sockets that replace those in {@link DEFAULT_LIMITS}. */
   limits?: Partial<Limits>;
@@ -71,9 +74,9 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
 
 /**
  * Measures, by connecting to its own port, how long a connection waits until this process accepts it. Returns a
- * function that returns the newest wait, ms. libuv accepts
- * one connection from the system's queue per turn of its loop (since 1.45: libuv/libuv#3696). On a busy machine the
- * queue fills up and clients wait in it until they give up, although no single turn is slow.
+ * function that returns the newest wait, ms. libuv accepts one connection from the system's queue per turn of its loop
+ * (since 1.45: libuv/libuv#3696). On a busy machine the queue fills up and clients wait in it until they give up,
+ * although no single turn is slow.
  */
 function measureAcceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
@@ -117,7 +120,13 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   });
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
-  const getSocketShare = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKeyOf(peer, proxies), metrics);
+  const getSocketShare = guardSockets(
+    server,
+    toNodeHandler(app),
+    limits,
+    (peer) => socketKeyOf(peer, proxies),
+    metrics,
+  );
   options.overload?.setSocketShare(getSocketShare);
   await listen(server, host, port, shared === true);
   // When several processes share the port, another process may accept the connection that measures the wait.

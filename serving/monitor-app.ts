@@ -26,7 +26,7 @@ function parseAfter(url: URL): number | null | undefined {
 /**
  * Creates the app over which other monitors read the checkpoints that this monitor saw (docs/monitor.md), at
  * `/checkpoints` and at `/<sha256 of the origin>/checkpoints`. `/` names the log that it follows.
- * @param readOrigin origin of the log; null before the first checkpoint
+ * @param readOrigin returns the origin of the log; null before the first checkpoint
  */
 export function createMonitorApp(state: MonitorState, readOrigin: () => string | null, logger: Logger): H3 {
   const app = new H3({

@@ -60,7 +60,10 @@ export const networkKey = (address: Address): string =>
     ? address.toString()
     : `${Buffer.from(address.toByteArray().slice(0, 7)).toString("hex")}/56`;
 
-/** Reports whether both texts are one IP address, even if written in different forms. */
+/**
+ * Returns true if both texts are one IP address, even if written in different forms. Returns false if they are two, and
+ * also if one of them is no address.
+ */
 export function isSameAddress(a: string | undefined, b: string): boolean {
   const left = a === undefined ? null : parseAddress(a);
   const right = parseAddress(b);
@@ -166,11 +169,12 @@ export interface UrlRules extends AddressRules {
 /** Host and port of a url, before its name is resolved. */
 export interface Target {
   url: URL;
+  /** True for https, false for http. */
   tls: boolean;
   /** Lower case, no trailing dot, no brackets. It is resolved, sent as SNI and, with the port, as Host. */
   host: string;
   port: number;
-  /** True when the host is an IP address, so that no name has to be resolved. */
+  /** True when the host is an IP address, so that no name has to be resolved. False when it is a name. */
   literal: boolean;
 }
 

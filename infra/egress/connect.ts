@@ -65,7 +65,10 @@ export interface ConnectOptions {
   ca?: string | undefined;
   /** Picks the source address for a connection to `address`; undefined: the system's choice. */
   sourceTo?: (address: string) => string | undefined;
-  /** Opens a TCP connection to an address. Tests replace it with one that reaches another address, which must be refused. */
+  /**
+   * Opens a TCP connection to an address. Tests replace it with one that reaches another address, which must be
+   * refused.
+   */
   dial?: (address: string, port: number, source?: string) => Socket;
 }
 

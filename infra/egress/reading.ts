@@ -60,7 +60,7 @@ export class CappedBytes {
   }
 }
 
-/** Makes a decoder for a body that begins with the byte `first`. */
+/** Makes a decoder for a body that begins with the byte `firstByte`. */
 type MakeDecoder = (firstByte: number) => Transform;
 
 /** Low half of a zlib stream's first byte (RFC 1950 section 2.2): the method is deflate. */
@@ -100,7 +100,9 @@ const MAX_FRAMING_FACTOR = 4;
  */
 const FRAMING_ALLOWANCE_BYTES = 65_536;
 
-/** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
+/**
+ * Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow.
+ */
 export class BodyReader {
   readonly #body: CappedBytes;
   readonly #rateTimer: NodeJS.Timeout;

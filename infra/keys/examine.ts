@@ -54,7 +54,7 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
 type KeySearch = { ok: true; key: PublicJwk; publicKey: Uint8Array } | { ok: false; reason: VerifyFault };
 
 /**
- * Finds the published key `kid` for `purpose` that is well formed and valid at `at` (`valid_from` inclusive,
+ * Finds the published key `kid` for `purpose` that is well formed and valid at `atMs` (`valid_from` inclusive,
  * `retired_at` exclusive).
  */
 function findKey(jwks: Jwks, kid: string, purpose: Purpose, atMs: number): KeySearch {
@@ -131,7 +131,7 @@ export function examine(
  */
 
 /**
- * Reports whether the bytes are the one valid encoding (RFC 8032 section 5.1.3, y below p) of a point in the
+ * Returns true only if the bytes are the one valid encoding (RFC 8032 section 5.1.3, y below p) of a point in the
  * prime-order group.
  */
 export function isTorsionFree(bytes: Uint8Array): boolean {
@@ -142,6 +142,9 @@ export function isTorsionFree(bytes: Uint8Array): boolean {
   }
 }
 
-/** Reports whether all verifiers agree about signatures under this public key; false for the neutral point. */
+/**
+ * Returns true if all verifiers agree about signatures under this public key. Returns false if they may not, and for
+ * the neutral point.
+ */
 export const isUsableKey = (publicKey: Uint8Array): boolean =>
   isTorsionFree(publicKey) && !Point.fromBytes(publicKey).is0();

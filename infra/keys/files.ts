@@ -19,7 +19,7 @@ const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, 
 
 const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
 
-/** Creates `dir` and its parents with mode 0700. A folder that exists keeps its mode. */
+/** Creates `dir` and its parents with mode 0700 if they are missing. A folder that exists keeps its mode. */
 export function ensurePrivateFolder(dir: string): void {
   mkdirSync(dir, { recursive: true, mode: 0o700 });
 }
@@ -68,7 +68,9 @@ export function createPrivateFile(path: string, data: Uint8Array | string): void
   writeAtomically(path, data, linkNew(path));
 }
 
-/** Creates `path` as `createPrivate` does, with the mode that the umask gives. @throws Failure `keys` when it exists */
+/**
+ * Creates `path` as `createPrivateFile` does, with the mode that the umask gives. @throws Failure `keys` when it exists
+ */
 export function createFile(path: string, data: Uint8Array): void {
   writeAtomically(path, data, linkNew(path), 0o666);
 }

@@ -43,7 +43,7 @@ function createKey(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
   return record;
 }
 
-/** Reports whether `dir` holds a keyring. */
+/** Returns true if `dir` holds a keyring, readable or not, else false. */
 export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
 
 /**
@@ -182,7 +182,7 @@ export function createSecret(dir: string, name: string): void {
   createPrivateFile(secretPath(dir, name), randomBytes(SECRET_BYTES));
 }
 
-/** Reports whether a file of the secret `name` exists. {@link loadSecret} checks whether it is usable. */
+/** Returns true if a file of the secret `name` exists, usable or not; {@link loadSecret} checks that. Else false. */
 export const hasSecret = (dir: string, name: string): boolean => existsSync(secretPath(dir, name));
 
 /**

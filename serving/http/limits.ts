@@ -12,7 +12,7 @@ export interface Limit {
 
 /** The result of taking tokens. */
 export interface LimitResult {
-  /** Whether the tokens were taken; false: the client is refused. */
+  /** True if the tokens were taken. False if the client is refused. */
   ok: boolean;
   /** Whole tokens left. */
   remaining: number;
@@ -123,6 +123,7 @@ export function parseProxies(proxies: readonly string[]): Cidr[] {
 const isTrusted = (address: Address, trusted: readonly Cidr[]): boolean =>
   trusted.some(([block, bits]) => block.kind() === address.kind() && address.match(block, bits));
 
+/** Parses an address, which may have brackets, a port and a zone; null for a text that is no address. */
 const parseAddress = (text: string): Address | null => {
   const addressText = text
     .trim()

@@ -40,8 +40,11 @@ const RETRY_S = { least: 2, most: 8 };
 export class Overload {
   #slowTimers = { count: 0, totalLateMs: 0 };
   #steadyTimerCount = 0;
+  /** True from several slow timers in succession until several steady ones. */
   #isLate = false;
+  /** True while nearly all sockets are in use. */
   #isFull = false;
+  /** True while connections wait long to be accepted. */
   #isQueued = false;
   #getSocketShare: () => number = () => 0;
   #getAcceptWaitMs: () => number = () => 0;
@@ -55,17 +58,17 @@ export class Overload {
     this.#stopWatching = lag((lateMs) => this.#onTimer(lateMs));
   }
 
-  /** Sets the source of the share of sockets in use. @param getShare from 0 to 1 */
+  /** Sets the source of the share of sockets in use. @param getShare returns the share, from 0 to 1 */
   setSocketShare(getShare: () => number): void {
     this.#getSocketShare = getShare;
   }
 
-  /** Sets the source of the time that a connection waits to be accepted. @param getWaitMs in ms */
+  /** Sets the source of the time that a connection waits to be accepted. @param getWaitMs returns the time, ms */
   setAcceptWait(getWaitMs: () => number): void {
     this.#getAcceptWaitMs = getWaitMs;
   }
 
-  /** Whether this process is overloaded. */
+  /** True while this process is overloaded for any of the three reasons, else false. */
   get isOverloaded(): boolean {
     return this.#isLate || this.#isFull || this.#isQueued;
   }

@@ -14,7 +14,10 @@ export interface ConditionalRequest {
 /** Returns a strong ETag from a hash of a text. */
 export const etagOfText = (text: string): string => `"${sha256hex(text).slice(0, 32)}"`;
 
-/** Reports whether If-None-Match matches an ETag, by weak comparison (RFC 9110 section 13.1.2). */
+/**
+ * Returns true if If-None-Match matches an ETag, by weak comparison (RFC 9110 section 13.1.2). Returns false if it does
+ * not, or if the header is absent.
+ */
 export function matchesEtag(request: ConditionalRequest, etag: string): boolean {
   const header = request.headers.get("if-none-match");
   if (header === null) return false;
@@ -23,8 +26,9 @@ export function matchesEtag(request: ConditionalRequest, etag: string): boolean 
 }
 
 /**
- * Reports whether If-Modified-Since shows that the client has the object; false when If-None-Match is present (RFC 9110
- * section 13.1.3). Only for objects that never change, since the header has a resolution of one second.
+ * Returns true if If-Modified-Since shows that the client has the object. Returns false if it does not, and also if it
+ * is absent or If-None-Match is present (RFC 9110 section 13.1.3). Only for objects that never change, since the header
+ * has a resolution of one second.
  */
 export function isUnmodifiedSince(request: ConditionalRequest, modifiedAt: Date): boolean {
   const since = Date.parse(request.headers.get("if-modified-since") ?? "");

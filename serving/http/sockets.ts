@@ -53,6 +53,7 @@ export function guardSockets(
   const watched = new Map<Socket, SocketState>();
   const places = new Places({ name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client } });
   const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / MIN_MEASUREMENTS);
+  // Bytes that a socket has to send or receive from one measurement to the next.
   const dueBytes = (limits.min_bytes_per_s * pauseMs) / 1000;
   const graceBytes = limits.min_bytes_per_s * limits.slow_after_s;
   const countRefused = (bound: "client" | "total"): void =>
@@ -60,6 +61,7 @@ export function guardSockets(
   const countCut = (reason: "slow_reader" | "slow_writer" | "pipelined"): void =>
     metrics?.count("touchstone_http_sockets_cut_total", { reason });
 
+  /** Measures every socket, and closes those that are too slow. */
   const cutSlowSockets = (): void => {
     for (const [socket, state] of watched) {
       const waitingBytes = socket.writableLength;

@@ -52,7 +52,12 @@ const INSTRUCTIONS =
   "Before you pay an HTTP endpoint that answered 402, ask check_grade with its url and the payTo of its 402. UNRATED means unknown, not bad; F means it was paid and failed. Answers of check_grade are signed and can be kept as evidence.";
 
 /** Tools only read, and the same arguments give the same result until the record changes. */
-const READ_ONLY_ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+const READ_ONLY_ANNOTATIONS = {
+  readOnlyHint: true,
+  destructiveHint: false,
+  idempotentHint: true,
+  openWorldHint: false,
+};
 
 /**
  * Converts an error into a tool result that holds the problem document. Of an internal error it shows only that there
@@ -70,6 +75,7 @@ function toErrorResult(error: unknown, tool: Tool, { service }: McpContext): Cal
 /**
  * Counts a tool call against the tool's own limit. Before this, every message was counted against the limit on
  * checks.
+ * @throws Problem too_many_requests
  */
 function countToolCall(tool: Tool, { service, client }: McpContext): void {
   const limiter = tool.limiter(service);
@@ -128,7 +134,7 @@ function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
 /**
  * Removes members that are null from the arguments and from objects in their lists, since callers send null for what
  * they leave out. Null in deeper objects is kept: there it may be a value of the caller's own input.
- * @param examinesLists whether objects in lists are examined
+ * @param examinesLists true: objects in lists lose their null members too. false: lists stay as they are
  */
 function withoutNulls(input: unknown, examinesLists = true): unknown {
   if (typeof input !== "object" || input === null || Array.isArray(input)) return input;
@@ -140,7 +146,7 @@ function withoutNulls(input: unknown, examinesLists = true): unknown {
 
 /**
  * Wraps a schema in the form that the SDK requires (Standard Schema). The SDK's validation passes every value through
- * `read`; the arguments are validated later by the tool itself, whose problem document lists each wrong member.
+ * `convert`; the arguments are validated later by the tool itself, whose problem document lists each wrong member.
  */
 function toStandardSchema(schema: z.ZodType, convert: (value: unknown) => unknown): StandardSchemaWithJSON {
   const json = () => jsonSchemaOf(schema);

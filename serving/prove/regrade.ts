@@ -11,7 +11,10 @@ import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { bytesOf, hex, sha256 } from "../client/bytes.ts";
 import type { Card } from "./numbers.ts";
 
-/** The members of a proven leaf (log entry) with a card (signed grade) that regrading reads. */
+/**
+ * The members of a proven leaf (log entry) with a card (signed grade) that regrading reads. The leaf as it is published
+ * is `GradeLeaf` of pipelines/record/leaf.ts.
+ */
 export interface GradeLeaf {
   why: string;
   raw_band: string;

@@ -156,7 +156,7 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
 }
 
 /**
- * Checks that the checkpoint's tree `now` continues the tree `seen` that this browser proved before.
+ * Checks that the checkpoint's tree `current` continues the tree `seen` that this browser proved before.
  * @returns outcome and sentence
  * @throws BadObject if the tiles of the tree do not lead to both roots
  */
@@ -361,7 +361,7 @@ const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
 /**
  * Returns outcome and sentence for each part of a proof. The caller reports them for the parts that are valid.
- * @param hasReaderPolicy false: the policy was made from the service's own keys
+ * @param hasReaderPolicy true: the reader gave the policy. false: it was made from the service's own keys
  */
 function partOutcomes(
   proven: ProvenCard | NotProven,

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { JUDGED_BY } from "../../pipelines/record/order-step.ts";
 import { CapId, Money, wholeNumber } from "./common.ts";
 
-/** Path of GET /v1/orders/{order_id}. */
+/** Id of an order, the path parameter of GET /v1/orders/{order_id}. */
 export const OrderId = z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/, "must be an order id");
 
 /** A transfer of money. */

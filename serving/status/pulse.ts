@@ -164,7 +164,10 @@ export class Pulse {
     this.#state = state;
   }
 
-  /** Sets whether the role waits for something. A wait longer than the patience makes it unhealthy. */
+  /**
+   * Notes that the role waits for something (`waiting` is true), or no longer waits for it (false). A wait longer than
+   * the patience makes it unhealthy.
+   */
   setWaiting(what: string, waiting: boolean): void {
     if (!waiting) this.#waitingSince.delete(what);
     else if (!this.#waitingSince.has(what)) this.#waitingSince.set(what, this.#parts.clock.monotonic());

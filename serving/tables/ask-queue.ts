@@ -53,7 +53,7 @@ interface DomainQueue {
 interface WaitingAsk {
   /** Names of the queues that it waits in: of its domain, and of its platform if that differs. */
   queueNames: readonly string[];
-  /** Whether it is a re-test, a probe that the seller requested. */
+  /** True for a re-test, a probe that the seller requested. False for an ask of a client. */
   isRetest: boolean;
   /** Sequence number among all asks. */
   sequence: number;
@@ -107,7 +107,11 @@ export class AskQueue {
     return this.#waiting.size;
   }
 
-  /** Reports whether an ask of this client would be accepted. */
+  /**
+   * Returns true if an ask of this client would be accepted, be it that another is evicted for it. Returns false if it
+   * would be refused.
+   * @param retest true: for a re-test, which has a queue of its own. false: for an ask
+   */
   hasRoom(client: string, retest = false): boolean {
     return (retest ? this.#retests : this.#asks).wouldEvict({ client }) !== undefined;
   }
@@ -117,7 +121,10 @@ export class AskQueue {
     return this.#waiting.get(cap)?.notBeforeMs ?? null;
   }
 
-  /** Reports whether an endpoint was probed within the last five minutes, so that its result may not be visible yet. */
+  /**
+   * Returns true if an endpoint was probed within the last five minutes, so that its result may not be visible yet.
+   * Returns false if the probe is older, or none is remembered.
+   */
   wasJustProbed(cap: string, now: number): boolean {
     return this.#lastProbeOf(cap) > now - RESULT_DELAY_MS;
   }
@@ -153,8 +160,8 @@ export class AskQueue {
   }
 
   /**
-   * Adds a re-test that a seller asked for. It waits until the endpoint is probed at or after `from`. Parameters as
-   * in {@link addAsk}.
+   * Adds a re-test that a seller asked for. It waits until the endpoint is probed at or after `notBeforeMs`. Parameters
+   * as in {@link addAsk}.
    */
   addRetest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#lastRetests.set(cap, t);

@@ -52,13 +52,13 @@ export interface CardEntry {
   leaf: number;
   /** The leaf, compressed: as text, all cards would take most of a replica's memory. */
   packed: PackedLeaf;
-  /** Whether this is the endpoint's headline card, which GET /v1/check shows. */
+  /** True for the endpoint's headline card, which GET /v1/check shows; false for its other cards. */
   headline: boolean;
   /** What measured the card: probes, paid calls, or paid calls whose answers were checked. */
   tier: Tier;
   /** The letter, or UNRATED. */
   band: Band;
-  /** Whether any sample counts for the card; false for a card without components. */
+  /** True if a sample counts for the card. False for a card without components. */
   measured: boolean;
   /** Weighted sum of the lower bounds of the card's components; the letter depends on it. */
   composite: number;

@@ -63,7 +63,8 @@ export class Follower {
   }
 
   /**
-   * Whether the record's time is simulated: this process's clock is, or the newest checkpoint marks it as simulated.
+   * True if the record's time is simulated: this process's clock is, or the newest checkpoint marks it as simulated.
+   * False if it is real.
    */
   get simulated(): boolean {
     return this.deps.clock.simulated || (this.#snapshot !== null && isSimulated(this.#snapshot.head));
@@ -78,7 +79,7 @@ export class Follower {
    * Refreshes once: reads newer volatile rows (the facts that change faster than cards), folds the log's new leaves,
    * and replaces the view. The rows are read before the log, so that the log is not older than the rows. If it is
    * older all the same, as on a replica whose source lags, the old rows stay. Concurrent callers share one refresh.
-   * @returns whether the view changed
+   * @returns true if the view changed; false if there was nothing new
    * @throws errors of the tree and the store (HistoryChanged, Tampered ..); the old view stays
    */
   refresh(): Promise<boolean> {

@@ -31,7 +31,10 @@ export const toolsOf = (view: View, normalised: string): string[] =>
     .filter((endpoint) => toolOf(view, endpoint) !== null && isListed(view.entry(endpoint.cap)))
     .map(({ cap }) => cap);
 
-/** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
+/**
+ * Returns true for the url of an MCP server with tools in the record, listed or not; only there a fragment names a
+ * tool. Returns false for any other url.
+ */
 export const hasTools = (view: View, normalised: string): boolean =>
   view.urlIndex.withUrl(normalised).some((endpoint) => toolOf(view, endpoint) !== null);
 
@@ -75,7 +78,9 @@ function candidateOrder(view: View): (a: NamedEndpoint, b: NamedEndpoint) => num
  * @param method undefined: any
  */
 function choose(view: View, endpoints: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
-  let candidates = endpoints.filter((endpoint) => view.has(endpoint.cap) && (method === undefined || endpoint.method === method));
+  let candidates = endpoints.filter(
+    (endpoint) => view.has(endpoint.cap) && (method === undefined || endpoint.method === method),
+  );
   if (candidates.length > 1) {
     const listed = candidates.filter((endpoint) => view.entry(endpoint.cap)?.listed);
     if (listed.length > 0) candidates = listed;

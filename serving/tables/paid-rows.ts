@@ -60,7 +60,8 @@ export interface EndpointPaidCalls {
 export type PaidFile = ReadonlyMap<string, EndpointPaidCalls>;
 
 /**
- * Reports whether nothing failed in a call, judged by its own line. Later facts about such a call can only say what
+ * Returns true if nothing failed in a call, judged by its own line. Returns false if something failed, and also if the
+ * line does not say that the answer came and passed. Later facts about such a call can only say what
  * became of the money; they cannot turn it into a failure.
  */
 export const hasNotFailed = ({ kind, pass, delivered, delivery, outcome, schema_ok, honest }: PaidRow): boolean =>
@@ -123,7 +124,7 @@ export class PaidRows {
     private readonly bounds: PaidRowBounds = PAID_ROW_BOUNDS,
   ) {}
 
-  /** Reports whether a file is too long to be read for an answer. */
+  /** Returns true if a file is too long to be read for an answer, compressed or not, else false. */
   isTooLong({ bytes, unpacked_bytes }: EvidenceFile): boolean {
     return bytes > this.bounds.maxFileBytes || unpacked_bytes > this.bounds.maxUnpackedBytes;
   }

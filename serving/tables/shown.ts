@@ -21,7 +21,7 @@ export interface ShownGrade {
   composite: number | null;
   /** Number of records behind the card that were withdrawn since. */
   withdrawn: number;
-  /** Whether so many records behind the card were withdrawn that no letter is shown. */
+  /** True if so many records behind the card were withdrawn that no letter is shown. False: the card's letter is. */
   isDoubtful: boolean;
 }
 

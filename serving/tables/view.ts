@@ -143,7 +143,7 @@ export class View {
     return this.volatile.rows.get(cap);
   }
 
-  /** Reports whether the record has an endpoint, published or at least probed. */
+  /** Returns true if the record has an endpoint, published or at least probed. Returns false for any other id. */
   has(cap: string): boolean {
     return this.entries.get(cap) !== undefined || this.row(cap) !== undefined;
   }
@@ -160,7 +160,8 @@ export class View {
   }
 
   /**
-   * Reports whether an endpoint's row was made after this card was published.
+   * Returns true if an endpoint has a row whose counts begin at this card, so that it was made after the card. Returns
+   * false if its row counts from another card, and also if it has none.
    * @param leaf index of the card's leaf
    */
   hasRowSince(cap: string, leaf: number): boolean {
@@ -169,8 +170,9 @@ export class View {
   }
 
   /**
-   * Reports whether the counts of a row begin at this card. Rows that an older version of this software wrote do not
-   * name their card; they are taken to begin at every card that the log had at `treeSize`.
+   * Returns true if the counts of a row begin at this card, and false if they begin at another. Rows that an older
+   * version of this software wrote do not name their card; they are taken to begin at every card that the log had at
+   * `treeSize`.
    */
   #countsFromCard({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
     if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
@@ -216,7 +218,7 @@ export class View {
     if (hadPayeeTable) this.#payees ??= await PayeeTable.buildYielding(this);
   }
 
-  /** Whether the table of payees was built. */
+  /** True once the table of payees was built. */
   get hasPayeeTable(): boolean {
     return this.#payees !== undefined;
   }

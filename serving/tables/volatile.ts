@@ -57,8 +57,8 @@ export async function loadVolatile(
 }
 
 /**
- * Reports whether, in each partition's table, the files that were already read come in their former order and before
- * any new ones.
+ * Returns true if, in each partition's table, the files that were already read come in their former order and before
+ * any new ones. Returns false if one of them moved, or stands behind a new one.
  */
 function continuesFrom(old: VolatileRows, keys: readonly string[]): boolean {
   const foldedKeys = [...old.files.keys()];

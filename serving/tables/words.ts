@@ -99,7 +99,8 @@ export class WordIndex {
 
   /**
    * Returns which rows contain which of the words. The index may be that of a newer view than this one.
-   * @param byClass whether the words of {@link CLASS_WORDS} count
+   * @param byClass true: a row also matches by the words of its class ({@link CLASS_WORDS}). false: by its own text
+   * alone
    * @throws Error when too many queries wait
    */
   async match(view: IndexSource, words: readonly SpelledWord[], byClass: boolean): Promise<TextMatches> {

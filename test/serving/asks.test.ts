@@ -144,7 +144,8 @@ describe("how long an ask waits", () => {
 
   test("of a domain, those held back stand behind those that are not, whenever they came", async () => {
     const line = createAskQueue();
-    for (let i = 0; i < 20; i++) line.addAsk(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
+    for (let i = 0; i < 20; i++)
+      line.addAsk(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
     const { asks } = asksOver({ queue: line });
     expect(await waitOf(asks, "https://big.example/own")).toBe(1);
     expect(line.waitOf(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });

@@ -208,7 +208,8 @@ const figuresIn = (words: WordSet): string =>
     .join(" ");
 
 /**
- * Reports whether two sentences state the same: nearly equal words, equal figures, and a negation in both or neither.
+ * Returns true if two sentences state the same: nearly equal words, equal figures, and a negation in both or neither.
+ * Returns false if one of these differs.
  */
 export const isSameStatement = (a: string, b: string): boolean =>
   isEqualStatement({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
@@ -222,8 +223,8 @@ const isEqualStatement = (a: CountedSentence, b: CountedSentence): boolean =>
 const toRankedSentence = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
 
 /**
- * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that
- * state the same as a selected sentence are quoted with it, at most one of each text.
+ * Selects at most `maxClaims` claims in sentences of `texts` that are relevant to the question, best first. Candidates
+ * that state the same as a selected sentence are quoted with it, at most one of each text.
  */
 export function rank(question: string, texts: readonly RankingText[], maxClaims: number): Ranked {
   const candidates = scoreRelevant(collectSentences(texts), question);

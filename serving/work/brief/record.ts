@@ -91,17 +91,17 @@ const NON_TOPIC_WORD =
 interface Reading {
   /** What the question asks about the endpoints. */
   aspect: Aspect;
-  /** Whether the question asks for a number of endpoints. */
+  /** True if the question asks for a number of endpoints. */
   asksForCount: boolean;
   /** The letter (grade) that the question asks for. */
   band: Band | null;
   /** Endpoints of the record that the question names. */
   named: readonly ListedEntry[];
-  /** Whether the question contains the address or id of an endpoint, which need not be in the record. */
+  /** True if the question contains the address or id of an endpoint, be it in the record or not. */
   hasAddress: boolean;
   /**
-   * Whether the words of the question show that it is about the record. If false and the record yields no claim, the
-   * question is left to other sources.
+   * True if the words of the question show that it is about the record. If false, it may be about something else: if
+   * the record yields no claim, the question is left to other sources.
    */
   isSurelyAboutRecord: boolean;
 }
@@ -263,7 +263,7 @@ async function describeLatency(answer: AnswerParts, documents: RecordDocuments, 
   });
 }
 
-/** Adds claims about the newest failed calls of an endpoint. @returns whether there are any */
+/** Adds claims about the newest failed calls of an endpoint. @returns true if there are any, else false */
 async function describeFailures(
   answer: AnswerParts,
   documents: RecordDocuments,

@@ -111,7 +111,7 @@ interface SourcesRead {
   sources: readonly Source[];
   /** Addresses that could not be read. */
   unread: readonly BriefSource[];
-  /** Whether the answer also names sources from which nothing is quoted. */
+  /** True: the answer also names sources from which nothing is quoted. False: it names only those that it quotes. */
   namesAll: boolean;
 }
 

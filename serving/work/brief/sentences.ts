@@ -5,7 +5,7 @@
 /** A text to select sentences from. */
 export interface RankingText {
   text: string;
-  /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
+  /** True if lines are wrapped, so that an empty line ends a paragraph. False if each line is a paragraph. */
   isWrapped: boolean;
   /** Headings, which are no sentences: offset and length of each, ascending. */
   headings?: readonly { offset: number; length: number }[];

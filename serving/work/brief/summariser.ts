@@ -40,7 +40,7 @@ export interface Summariser {
   /** Description of the method, which the brief shows to its reader. */
   readonly says: string;
   /**
-   * Returns at most `most` claims that answer the question.
+   * Returns at most `maxClaims` claims that answer the question.
    * @throws Error when it fails
    */
   summarise(question: string, evidence: readonly Evidence[], maxClaims: number, signal: AbortSignal): Promise<Draft>;

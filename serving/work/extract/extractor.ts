@@ -21,7 +21,7 @@ export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   type?: string | undefined;
   /** Address of the document, the base of relative links. */
   url?: string | null;
-  /** Whether the whole text or only the main text of a web page is extracted. Default: the whole. */
+  /** `whole`: the whole text of a web page is extracted; `main`: its main text alone. Default: `whole`. */
   part?: Extracted["part"];
   /** Accepted formats; others are refused. */
   kinds: readonly Kind[];
@@ -134,7 +134,7 @@ const LIMITING_SCRIPT =
   'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
 /**
- * Returns the program and the arguments that run Node with the arguments `node` under the limits of {@link
+ * Returns the program and the arguments that run Node with the arguments `nodeArguments` under the limits of {@link
  * LIMITING_SCRIPT}.
  * @param cpuSeconds soft limit of processor time
  */
@@ -188,10 +188,10 @@ class ExtractionJob {
 
   /** Processor time of the child at the last measurement, ms. */
   cpuMs = 0;
-  /** Whether the child was killed at the limit of real time, which a busy machine may cause. */
+  /** True once the child was killed at the limit of real time, which a busy machine may cause. */
   isLate = false;
 
-  /** @param isWanted returns whether documents of other clients wait for the place of this job */
+  /** @param isWanted returns true while documents of other clients wait for the place of this job, else false */
   constructor(
     private readonly request: ExtractionRequest,
     private readonly limits: ExtractLimits,
