@@ -24,15 +24,15 @@ export const program = new Command("touchstone")
   .version(packageJson.version, "-V, --version", "print the version")
   .exitOverride((error) => {
     if (error.exitCode === 0) process.exit(EXIT.ok);
-    printFault("usage", error.message.replace(/^error: /, ""));
+    printFaultIfJson("usage", error.message.replace(/^error: /, ""));
     process.exit(EXIT.usage);
   });
 
 /**
- * Prints a failure, with --json, as one line of JSON on stdout, unless the command has printed something there
- * already.
+ * Prints a failure as one line of JSON on stdout. Prints nothing without --json, or when the command has printed
+ * something there already.
  */
-function printFault(error: ExitName, says: string): void {
+function printFaultIfJson(error: ExitName, says: string): void {
   if (!hasPrintedToStdout() && process.argv.includes("--json")) printJson({ error, code: EXIT[error], says });
 }
 
@@ -43,7 +43,7 @@ addCommands(program, {
 
 function fail(error: unknown): never {
   const says = error instanceof Error ? error.message : String(error);
-  printFault(exitNameOf(error), says);
+  printFaultIfJson(exitNameOf(error), says);
   sayError(`touchstone: ${says}`);
   // For errors with a class of this program the message is enough. Errors of these built-in classes are bugs, whose
   // stack shows where they happened.

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { sha256hex } from "../infra/canonical.ts";
 import type { Config } from "../infra/config.ts";
 import { Failure, type FailureCode } from "../infra/errors.ts";
-import { createFile, replacePrivate } from "../infra/keys/files.ts";
+import { createFile, replacePrivateFile } from "../infra/keys/files.ts";
 import { cannotBeSent, findInexact, pointerOf } from "../pipelines/record/faults.ts";
 import { isObject, parseJson } from "../pipelines/record/json.ts";
 import { MAX_ORDER_BYTES } from "../serving/client/carrier.ts";
@@ -318,7 +318,7 @@ async function saveOrder(service: Service, id: string, file: string): Promise<Or
     const { body } = await service.ask(`/v1/orders/${id}`, {}, { max_bytes: MAX_ORDER_BYTES });
     if (existsSync(file) && parseJsonObject(readFileSync(file, "utf8")).order_id !== id)
       throw new Failure("already", `${file} exists and is not overwritten`);
-    replacePrivate(file, `${JSON.stringify(body, null, 2)}\n`);
+    replacePrivateFile(file, `${JSON.stringify(body, null, 2)}\n`);
     const order = (await service.verified(body, "answers", "answered_at")) as OrderDocument;
     if (order.order_id !== id) throw new Failure("tampered", `the service returned another order than ${id}`);
     return order;

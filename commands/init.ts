@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { KNOWN_CATALOGUES } from "../infra/catalogues.ts";
 import { ConfigError, problemsIn, Settings, settingsFile } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
-import { createPrivate, replacePrivate } from "../infra/keys/files.ts";
+import { createPrivateFile, replacePrivateFile } from "../infra/keys/files.ts";
 import { nodeHostOf, paidNetworks, soldNetwork } from "../infra/rails/networks.ts";
 import { canAsk, openDialogue, print, say } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
@@ -185,8 +185,8 @@ export async function initCommand(options: OptionsOf<"init"> & { config?: string
   const problems = problemsOf(answers);
   if (problems.length > 0) throw new ConfigError(problems.map(({ option, says }) => `${optionFlag(option)}: ${says}`));
   const text = `${JSON.stringify(settingsOf(answers), null, 2)}\n`;
-  if (options.force) replacePrivate(file, text);
-  else createPrivate(file, text);
+  if (options.force) replacePrivateFile(file, text);
+  else createPrivateFile(file, text);
   const configFlag = configOption === undefined ? "" : ` --config ${configOption}`;
   const next = [
     `touchstone${configFlag} keygen`,

@@ -3,7 +3,7 @@ import { systemClock } from "../infra/clock.ts";
 import type { Config } from "../infra/config.ts";
 import { createEgress } from "../infra/egress/create.ts";
 import { Failure } from "../infra/errors.ts";
-import { createPrivateFolder } from "../infra/keys/files.ts";
+import { ensurePrivateFolder } from "../infra/keys/files.ts";
 import { openDirectoryStore } from "../infra/store/directory.ts";
 import { openProcessLock } from "../infra/store/lock.ts";
 import { createLogger, createMetrics, type Metrics } from "../infra/telemetry.ts";
@@ -66,7 +66,7 @@ function openWebhook(url: string, settings: Config, resources: OpenResources): W
  * @throws Failure `busy` at once, if another process holds the lock
  */
 function lockFolder(dir: string, resources: OpenResources): void {
-  createPrivateFolder(dir);
+  ensurePrivateFolder(dir);
   const lock = openProcessLock(join(dir, "keeper.sqlite"));
   resources.closeAtEnd(lock);
   if (!lock.tryAcquire()) throw new Failure("busy", `another process keeps ${dir}: stop it first`, { retriable: true });

@@ -3,7 +3,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { sha256hex } from "../infra/canonical.ts";
 import { Failure } from "../infra/errors.ts";
-import { createPrivate } from "../infra/keys/files.ts";
+import { createPrivateFile } from "../infra/keys/files.ts";
 import type { PaidRequest } from "../serving/client/index.ts";
 
 /**
@@ -72,7 +72,7 @@ export const createSavingFetch =
       ...{ schema: "touchstone.payment.v1", ...purchase, save: save === undefined ? null : resolve(save), paid },
     };
     try {
-      createPrivate(file, `${JSON.stringify(fileContent, null, 2)}\n`);
+      createPrivateFile(file, `${JSON.stringify(fileContent, null, 2)}\n`);
     } catch (error) {
       if (!existsSync(file)) throw error;
       throw new Failure("already", `${file} holds a payment whose outcome is not known: touchstone resume ${file}`);

@@ -10,7 +10,7 @@ import type { GivenKeys } from "../pipelines/published/trust.ts";
 import { LOG_TOPICS } from "../pipelines/record/topics.ts";
 import { openReplicaParts } from "../pipelines/roles/parts.ts";
 import { BackgroundLog } from "../serving/replica/background-log.ts";
-import { LiveObjects, replicaStore } from "../serving/replica/live-objects.ts";
+import { createReplicaStore, LiveObjects } from "../serving/replica/live-objects.ts";
 import { ProvenTree } from "../serving/replica/proven-tree.ts";
 import { endInTime, untilStopped } from "./exit.ts";
 import { withOpen } from "./files.ts";
@@ -56,7 +56,7 @@ export async function serveReplica(
     );
     const openAskLog = () => openLog(config, LOG_TOPICS, "", logger);
     const log = config.log === null ? null : keep(new BackgroundLog(openAskLog, systemClock, logger));
-    const publicStore = replicaStore(tree.store, new LiveObjects(source, systemClock));
+    const publicStore = createReplicaStore(tree.store, new LiveObjects(source, systemClock));
     const proven = { tree, jwks: () => tree.jwks };
     const serving = await openServing({ ...parts, log, publicStore, proven, shared: true }, systemClock);
     const { url } = serving;

@@ -33,8 +33,8 @@ import { NO_LOG, type ServingLog } from "../serving/replica/background-log.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { followAsks } from "../serving/tables/ask-queue.ts";
 import { Follower } from "../serving/tables/follower.ts";
-import { modelSummariser } from "../serving/work/brief/model.ts";
-import { searchProvider } from "../serving/work/brief/search-provider.ts";
+import { createModelSummariser } from "../serving/work/brief/model.ts";
+import { createSearchProvider } from "../serving/work/brief/search-provider.ts";
 import { createExtractor } from "../serving/work/extract/extractor.ts";
 
 /** The running serving tier: the HTTP API and the pages of a service or a replica. */
@@ -151,8 +151,8 @@ async function openTier(parts: ServingParts, clock: Clock, status: Status): Prom
   const { model, search } = config.brief;
   const workshop = {
     ...{ egress: withRequestFields(egress, { pool: OWN_FETCHES }), extractor: createExtractor(), register },
-    ...(model ? { summariser: modelSummariser(model) } : {}),
-    ...(search ? { search: searchProvider(search) } : {}),
+    ...(model ? { summariser: createModelSummariser(model) } : {}),
+    ...(search ? { search: createSearchProvider(search) } : {}),
   };
   const overload = new Overload(ownLag, metrics);
   const app = createApp({

@@ -5,7 +5,10 @@ import { type ResourceLimits, Worker } from "node:worker_threads";
 export interface QuestionLimits {
   /** Limit of the thread's processor time for this question, ms. */
   cpuMs: number;
-  /** True if this question is answered before all waiting questions that are not urgent. */
+  /**
+   * True if this question is answered before all waiting questions that are not urgent. False if it waits behind those
+   * that came earlier and the urgent ones.
+   */
   urgent: boolean;
 }
 
@@ -144,11 +147,11 @@ export class BoundedThread {
     const { cpuMs } = question.limits;
     const intervalMs = cpuMs / MEASUREMENTS_PER_LIMIT;
     let measurements = 0;
-    let firstMs = 0;
+    let firstUsedMs = 0;
     const measure = (): void => {
       const usedMs = processorMs(this.#osThreadId);
-      if (measurements++ === 0) firstMs = usedMs;
-      if (usedMs - firstMs >= cpuMs || measurements > MAX_MEASUREMENTS) this.#stopQuestion(question);
+      if (measurements++ === 0) firstUsedMs = usedMs;
+      if (usedMs - firstUsedMs >= cpuMs || measurements > MAX_MEASUREMENTS) this.#stopQuestion(question);
       else this.#timer = setTimeout(measure, intervalMs);
     };
     this.#timer = setTimeout(measure, intervalMs);

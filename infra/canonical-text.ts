@@ -20,7 +20,10 @@ export const MAX_DEPTH = 64;
 export const MAX_INTEGER = Number.MAX_SAFE_INTEGER;
 
 export interface CanonicalOptions {
-  /** Refuses integers above 2^53 - 1. Set for everything that is published; plain RFC 8785 prints them. */
+  /**
+   * True: integers above 2^53 - 1 are refused, as in everything that is published. False (default): they are printed,
+   * as plain RFC 8785 does.
+   */
   published?: boolean;
 }
 
@@ -78,7 +81,9 @@ function printMembers(value: Record<string, unknown>, names: readonly string[], 
   return text;
 }
 
-/** Reports whether a value is an instance of a class (Date, Map, Buffer), which JSON.stringify might print differently. */
+/**
+ * Reports whether a value is an instance of a class (Date, Map, Buffer), which JSON.stringify might print differently.
+ */
 function isInstance(value: object): boolean {
   const proto = Object.getPrototypeOf(value);
   return proto !== null && Object.getPrototypeOf(proto) !== null;

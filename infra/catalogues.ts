@@ -29,19 +29,19 @@ export type NamedCatalogue = string | Catalogue;
 
 /** Default of `pause_ms`, so that reading a catalogue does not burden its host. */
 const PAGE_PAUSE_MS = 250;
-const DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAGE_PAUSE_MS, curated: false } as const;
+const CATALOGUE_DEFAULTS = { kind: "bazaar", headers: {}, pause_ms: PAGE_PAUSE_MS, curated: false } as const;
 
 /** Well-known catalogues by the names that the settings accept. */
 export const KNOWN_CATALOGUES: Readonly<Record<string, Catalogue>> = {
-  "cdp-bazaar": { ...DEFAULTS, url: "https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources" },
-  "payai-bazaar": { ...DEFAULTS, url: "https://facilitator.payai.network/discovery/resources" },
+  "cdp-bazaar": { ...CATALOGUE_DEFAULTS, url: "https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources" },
+  "payai-bazaar": { ...CATALOGUE_DEFAULTS, url: "https://facilitator.payai.network/discovery/resources" },
   // Most entries of this directory are under one domain, and its operator reviews each entry.
-  "mpp-directory": { ...DEFAULTS, url: "https://mpp.dev/api/services", kind: "document", curated: true },
+  "mpp-directory": { ...CATALOGUE_DEFAULTS, url: "https://mpp.dev/api/services", kind: "document", curated: true },
 };
 
 /** Returns a catalogue with defaults filled in. */
 export const toCatalogue = (setting: NamedCatalogue): Catalogue =>
-  typeof setting === "string" ? { ...DEFAULTS, url: setting } : setting;
+  typeof setting === "string" ? { ...CATALOGUE_DEFAULTS, url: setting } : setting;
 
 /**
  * Returns the name of a catalogue in the data that this service records and publishes: its url without user, password
@@ -63,7 +63,7 @@ const isLoopback = (url: string): boolean => /^(?:localhost|127\.\d+\.\d+\.\d+|\
 const catalogueObject = z
   .strictObject({
     url: addressSetting,
-    kind: z.enum(CATALOGUE_KINDS).default(DEFAULTS.kind),
+    kind: z.enum(CATALOGUE_KINDS).default(CATALOGUE_DEFAULTS.kind),
     headers: z.record(z.string().regex(HEADER_NAME), z.string().min(1).max(8_192)).default({}),
     pause_ms: z.int().min(0).max(60_000).default(PAGE_PAUSE_MS),
     curated: z.boolean().default(false),

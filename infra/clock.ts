@@ -16,11 +16,13 @@ export interface Clock {
    * `signal` aborts.
    */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** True while record time is simulated. Then it cannot be compared with a chain's time. */
+  /**
+   * True while record time is simulated. Then it cannot be compared with a chain's time. False while it is real time.
+   */
   readonly simulated: boolean;
   /**
    * True when `sleep` sets the clock forward at once instead of waiting. The observer then uses a separate clock for
-   * each host that it calls.
+   * each host that it calls. False when `sleep` waits.
    */
   readonly jumps: boolean;
 }

@@ -48,7 +48,7 @@ export type FailureCode = Exclude<keyof typeof EXIT, "ok">;
  * error carries values, or where a log or /health shows its name. All other failures are thrown as Failure itself.
  */
 export class Failure extends Error {
-  /** Whether a later attempt may succeed, so that the caller tries again. */
+  /** True if a later attempt may succeed, so that the caller tries again. False (default) if it would fail as well. */
   readonly retriable: boolean;
   constructor(
     readonly code: FailureCode,

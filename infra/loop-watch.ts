@@ -9,12 +9,13 @@ const TIMER_MS = 50;
 /** Stalls of the event loop of this process during a span (a period in which something is measured). */
 export interface LoopStall {
   /**
-   * The loop stalled for longer than {@link LOOP_STALL_MS}, so times that were measured in the span may be too long.
+   * True if the loop stalled for longer than {@link LOOP_STALL_MS}, so that times that were measured in the span may be
+   * too long. False if it did not.
    */
   stoodStill: boolean;
   /**
-   * The loop stalled right before the end of the span, so the stall may have caused the event that ended it, such as a
-   * timeout.
+   * True if the loop stalled right before the end of the span, so that the stall may have caused the event that ended
+   * it, such as a timeout. False if it did not stall, or stalled earlier only.
    */
   atEnd: boolean;
 }
@@ -96,11 +97,11 @@ export type LagWatch = (onLag: (lateMs: number) => void) => () => void;
 
 /** Reports the delay of a timer of this process, which is the time for which the event loop was busy. */
 export const ownLag: LagWatch = (onLag) => {
-  let last = performance.now();
+  let lastFiredAt = performance.now();
   const timer = setInterval(() => {
     const now = performance.now();
-    onLag(Math.max(0, now - last - TIMER_MS));
-    last = now;
+    onLag(Math.max(0, now - lastFiredAt - TIMER_MS));
+    lastFiredAt = now;
   }, TIMER_MS).unref();
   return () => clearInterval(timer);
 };

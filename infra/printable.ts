@@ -19,6 +19,6 @@ const UNPRINTABLE_IN_JSON = /[\p{Cf}\p{Zl}\p{Zp}\u007f-\u009f]/gu;
  * value does not change.
  */
 export const toPrintableJson = (json: string): string =>
-  json.replace(UNPRINTABLE_IN_JSON, (one) =>
-    [...Array(one.length).keys()].map((i) => `\\u${one.charCodeAt(i).toString(16).padStart(4, "0")}`).join(""),
+  json.replace(UNPRINTABLE_IN_JSON, (match) =>
+    [...Array(match.length).keys()].map((i) => `\\u${match.charCodeAt(i).toString(16).padStart(4, "0")}`).join(""),
   );

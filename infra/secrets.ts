@@ -8,7 +8,7 @@ import { parseUrl } from "./url.ts";
  */
 const secrets = new Set<string>();
 /** The secrets, longest first, so that a secret is removed before a shorter one that is part of it. */
-let longestFirst: string[] = [];
+let secretsLongestFirst: string[] = [];
 
 /** Shortest text that is treated as a secret. A shorter text would also occur in lines by chance. */
 const MIN_SECRET_CHARS = 6;
@@ -22,7 +22,7 @@ export function addSecrets(...texts: readonly (string | null | undefined)[]): vo
     // Inside a JSON string the secret may be escaped, so that form is hidden too.
     secrets.add(JSON.stringify(text).slice(1, -1));
   }
-  longestFirst = [...secrets].sort((a, b) => b.length - a.length);
+  secretsLongestFirst = [...secrets].sort((a, b) => b.length - a.length);
 }
 
 const decodeOrKeep = (text: string): string => {
@@ -36,7 +36,8 @@ const decodeOrKeep = (text: string): string => {
 /**
  * Adds the parts of an address that may be keys to the secrets: user and password, the whole query, and each value in
  * it.
- * @param withPath true: also adds the path and its segments, in which providers of blockchain nodes put keys
+ * @param withPath true: also adds the path and its segments, in which providers of blockchain nodes put keys. false:
+ * the path is no secret
  */
 export function addAddressSecrets(address: string | null, withPath = false): void {
   const url = address === null ? null : parseUrl(address);
@@ -54,7 +55,8 @@ export function addAddressSecrets(address: string | null, withPath = false): voi
 /** Returns the text with every secret of this process replaced by `[hidden]`. */
 export function redact(text: string): string {
   let redacted = text;
-  for (const secret of longestFirst) if (redacted.includes(secret)) redacted = redacted.replaceAll(secret, REPLACEMENT);
+  for (const secret of secretsLongestFirst)
+    if (redacted.includes(secret)) redacted = redacted.replaceAll(secret, REPLACEMENT);
   return redacted;
 }
 

@@ -13,7 +13,10 @@ export interface Holder {
   client?: string | undefined;
   /** Registrable domain that is contacted; a platform with many subdomains counts as one. */
   domain?: string | undefined;
-  /** True if the holder may use the reserved places, because it pays or is trusted for another reason. */
+  /**
+   * True if the holder may use the reserved places, because it pays or is trusted for another reason. False (default):
+   * it gets other places only.
+   */
   reserved?: boolean;
 }
 
@@ -152,12 +155,15 @@ export class Places {
   }
 
   /** Returns the largest number of places that are held under one of this holder's names. */
-  heldBy(holder: Holder): number {
+  heldCountOf(holder: Holder): number {
     return Math.max(0, ...namesOf(holder).map((name) => this.#heldCounts.count(name)));
   }
 
-  /** Reports whether another holder, which shares no name with this one, waits for a place. */
-  isWantedBeside(holder: Holder): boolean {
+  /**
+   * Returns true if another holder waits for a place that shares no name with this one. Returns false if none waits, or
+   * only holders that share a name with it.
+   */
+  isWantedByOthers(holder: Holder): boolean {
     const ownNames = new Set(namesOf(holder));
     for (const { names } of this.#waiting) if (!names.some((name) => ownNames.has(name))) return true;
     return false;
@@ -205,7 +211,7 @@ export class Places {
   #assign(firstHolder: NamedHolder): Place {
     let current: NamedHolder | null = firstHolder;
     this.#addTaken(firstHolder, 1);
-    const change = (next: NamedHolder | null): void => {
+    const setHolder = (next: NamedHolder | null): void => {
       if (current) this.#addTaken(current, -1);
       current = next;
       if (next) this.#addTaken(next, 1);
@@ -213,14 +219,14 @@ export class Places {
     return {
       leave: () => {
         if (!current) return;
-        change(null);
+        setHolder(null);
         this.#admitWaiting();
       },
       move: (holder) => {
         const [previous, next] = [current, toNamedHolder(holder)];
-        change(null);
+        setHolder(null);
         const fits = previous !== null && this.#hasShare(next);
-        change(fits ? next : previous);
+        setHolder(fits ? next : previous);
         this.#admitWaiting();
         return fits;
       },
@@ -233,13 +239,13 @@ export class Places {
    */
   #admitWaiting(): void {
     for (;;) {
-      let next: { one: WaitingHolder; load: number } | null = null;
+      let next: { waiting: WaitingHolder; load: number } | null = null;
       for (const one of this.#waiting) {
         const load = this.#load(one);
-        if ((next === null || load < next.load) && this.#hasShare(one)) next = { one, load };
+        if ((next === null || load < next.load) && this.#hasShare(one)) next = { waiting: one, load };
       }
       if (!next) return;
-      next.one.done(this.#assign(next.one));
+      next.waiting.done(this.#assign(next.waiting));
     }
   }
 
@@ -254,13 +260,14 @@ export class Places {
     for (const { names } of this.#waiting) waiting.add(names, 1);
     const weightOf = (one: NamedHolder): number =>
       Math.max(0, ...one.names.map((name) => this.#heldCounts.count(name) + this.#debt(name) + waiting.count(name)));
-    let largest: { one: WaitingHolder; weight: number } | null = null;
+    let largest: { waiting: WaitingHolder; weight: number } | null = null;
     for (const one of this.#waiting) {
       const ownWeight = weightOf(one);
-      if (!one.reserved && (largest === null || ownWeight >= largest.weight)) largest = { one, weight: ownWeight };
+      if (!one.reserved && (largest === null || ownWeight >= largest.weight))
+        largest = { waiting: one, weight: ownWeight };
     }
     if (!largest || largest.weight <= weightOf(namedHolder) + 1) return false;
-    largest.one.done(null);
+    largest.waiting.done(null);
     return true;
   }
 }

@@ -153,7 +153,7 @@ export class TextIndex {
   /**
    * Finds every text that holds at least one of the words. Where the index knows the compound of a word and the next
    * word, it searches for the compound. A small number that is not part of a compound (`add 2 numbers`) is skipped.
-   * @param byKind whether a text also matches by words of its kind
+   * @param byKind true: a text also matches by the words that people use for its kind. false: by its own words alone
    */
   match(questionWords: readonly SpelledWord[], byKind: boolean): TextMatches {
     const foundWords: (WordRows & { word: string })[] = [];

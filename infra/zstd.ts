@@ -25,11 +25,11 @@ export class ZstdPacking {
   readonly #hash = createHash("sha256");
   readonly #pieces: Uint8Array[] = [];
   #stream: ReturnType<typeof openStream> | null;
-  #bytes = 0;
+  #textBytes = 0;
 
   /**
    * @param streamed true: also compresses a short text as a stream. The frame of a stream does not hold the size of
-   * the text; the files of the archive have this form
+   * the text; the files of the archive have this form. false: a short text is compressed in one call
    */
   constructor(streamed = false) {
     this.#stream = streamed ? openStream() : null;
@@ -42,9 +42,9 @@ export class ZstdPacking {
    */
   async add(piece: Uint8Array): Promise<void> {
     this.#hash.update(piece);
-    this.#bytes += piece.length;
+    this.#textBytes += piece.length;
     this.#pieces.push(piece);
-    if (!this.#stream && this.#bytes <= MAX_SINGLE_CALL_BYTES) return;
+    if (!this.#stream && this.#textBytes <= MAX_SINGLE_CALL_BYTES) return;
     this.#stream ??= openStream();
     const { compressor } = this.#stream;
     for (const waitingPiece of this.#pieces.splice(0))
@@ -56,7 +56,7 @@ export class ZstdPacking {
     const packed = this.#stream
       ? await closeStream(this.#stream)
       : compress(Buffer.concat(this.#pieces), COMPRESSION_OPTIONS);
-    return { packed, sha256: this.#hash.digest("hex"), bytes: this.#bytes };
+    return { packed, sha256: this.#hash.digest("hex"), bytes: this.#textBytes };
   }
 }
 
@@ -134,20 +134,20 @@ export async function streamFrame(
 ): Promise<number> {
   const decompressor = new binding.DCtx();
   const block = Buffer.allocUnsafe(BLOCK_BYTES);
-  let [rest, size, sinceYield, hasEnded] = [packed, 0, 0, false];
+  let [rest, size, bytesSinceYield, hasEnded] = [packed, 0, 0, false];
   for (let hasMore = rest.length > 0; hasMore; ) {
     if (hasEnded) throw new BadFrame(`${rest.length} bytes after the end of the frame`);
     const [hint, produced, consumed] = decompressStep(decompressor, block, rest);
     rest = rest.subarray(consumed);
     hasEnded = hint === 0;
     size += produced;
-    sinceYield += produced;
+    bytesSinceYield += produced;
     if (size > maxBytes) throw new BadFrame(`the frame decompresses to more than ${maxBytes} bytes`);
     // After a full block the decompressor may hold more output, even when all input was consumed.
     hasMore = rest.length > 0 || (!hasEnded && produced === block.length);
     if (produced > 0) onChunk(block.subarray(0, produced));
-    if (sinceYield < BYTES_PER_YIELD) continue;
-    sinceYield = 0;
+    if (bytesSinceYield < BYTES_PER_YIELD) continue;
+    bytesSinceYield = 0;
     await yieldToLoop();
   }
   if (!hasEnded) throw new BadFrame("the frame is cut off");
@@ -159,10 +159,10 @@ export async function streamFrame(
  * @throws BadFrame when the bytes are not whole frames, or decompress to more than `maxBytes`
  */
 export function unpackFrames(packed: Uint8Array, maxBytes: number): Buffer {
-  const tooLong = () => new BadFrame(`decompresses to more than ${maxBytes} bytes`);
+  const tooLongError = () => new BadFrame(`decompresses to more than ${maxBytes} bytes`);
   const statedBytes = statedSizeOf(packed);
   if (statedBytes !== null) {
-    if (statedBytes > maxBytes) throw tooLong();
+    if (statedBytes > maxBytes) throw tooLongError();
     try {
       return decompress(packed);
     } catch (error) {
@@ -178,7 +178,7 @@ export function unpackFrames(packed: Uint8Array, maxBytes: number): Buffer {
     rest = rest.subarray(consumed);
     lastHint = hint;
     size += produced;
-    if (size > maxBytes) throw tooLong();
+    if (size > maxBytes) throw tooLongError();
     blocks.push(block.subarray(0, produced));
     hasMore = rest.length > 0 || (hint !== 0 && produced === block.length);
   }

@@ -53,7 +53,7 @@ function refuseWhenOverloaded({ overload }: Service, { id }: Operation, peer: st
  * gets.
  * @throws Problem method_not_allowed, unavailable, too_many_requests, not_ready
  */
-function toCall(service: Service, operation: Operation, event: H3Event): Call {
+function admitCall(service: Service, operation: Operation, event: H3Event): Call {
   const { method, headers } = event.req;
   if (!acceptsMethod(operation, method)) {
     const allow = allowHeaderAt(operation.path);
@@ -124,10 +124,10 @@ function createHandler(service: Service, rows: readonly Operation[]) {
   return (event: H3Event): Response | Promise<Response> => {
     const startedAt = systemClock.monotonic();
     const operation = rows.find((row) => acceptsMethod(row, event.req.method)) ?? rows[0]!;
-    const preflight = preflightOf(rows, event.req);
+    const preflight = answerPreflight(rows, event.req);
     if (preflight) return countResponse(operation, preflight, startedAt);
     try {
-      const call = toCall(service, operation, event);
+      const call = admitCall(service, operation, event);
       const answer = operation.run(call);
       if (!(answer instanceof Promise)) return countResponse(operation, answer, startedAt);
       return answer
@@ -145,8 +145,9 @@ function createHandler(service: Service, rows: readonly Operation[]) {
  * Answers a CORS preflight: the request that a browser sends before a page of another origin may send a payment or
  * JSON (Fetch, CORS-preflight). No operation relies on cookies, so every page may call what anybody may call. Forms
  * and the MCP server are left out, since pages need neither.
+ * @returns null for a request that is no preflight, and for forms and the MCP server
  */
-function preflightOf(rows: readonly Operation[], { method, headers }: H3Event["req"]): Response | null {
+function answerPreflight(rows: readonly Operation[], { method, headers }: H3Event["req"]): Response | null {
   if (method !== "OPTIONS" || !headers.has("access-control-request-method") || !rows[0]?.tag) return null;
   return new FastResponse(null, {
     status: 204,

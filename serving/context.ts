@@ -27,7 +27,7 @@ import { termsOf } from "./buy/eligible.ts";
 import { PayOnDelivery } from "./buy/pay-on-delivery.ts";
 import { type ClientFile, readClientFile, readProveFile, withHashes } from "./client-file.ts";
 import type { CacheBounds } from "./http/answer-cache.ts";
-import { clientKey, Limiter, parseProxies } from "./http/limits.ts";
+import { clientKeyOf, Limiter, parseProxies } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
 import { Streams } from "./http/streams.ts";
 import { type Doc, readDocs } from "./pages/docs.ts";
@@ -39,7 +39,7 @@ import type { Follower } from "./tables/follower.ts";
 import { HistoryTables } from "./tables/history.ts";
 import { PaidRows } from "./tables/paid-rows.ts";
 import type { View } from "./tables/view.ts";
-import { docsCorpus } from "./work/brief/corpus.ts";
+import { createDocsCorpus } from "./work/brief/corpus.ts";
 import type { RecordParts } from "./work/brief/record-documents.ts";
 import { extractive } from "./work/brief/summariser.ts";
 import { Receipts } from "./work/receipts.ts";
@@ -178,7 +178,8 @@ export function createService(deps: ServingDeps): Service {
   const { follower, log, store, validateUrl, clock, logger, metrics, demand, sales, answers: signer } = deps;
   const view = () => follower.view;
   const monotonicNow = () => clock.monotonic();
-  const limiter = (name: string, quota: number, windowS = 60) => new Limiter({ name, quota, windowS }, monotonicNow);
+  const createLimiter = (name: string, quota: number, windowS = 60) =>
+    new Limiter({ name, quota, windowS }, monotonicNow);
   const proxies = parseProxies(limits.trusted_proxies);
   const streams = new Streams(limits, monotonicNow, metrics);
   const baseUrl = deps.baseUrl.replace(/\/+$/, "");
@@ -197,7 +198,7 @@ export function createService(deps: ServingDeps): Service {
     termsOf: terms,
     ...(deps.cache ? { bounds: deps.cache } : {}),
   });
-  const dependencyLimiter = limiter("dependencies", limits.dependencies_per_minute);
+  const dependencyLimiter = createLimiter("dependencies", limits.dependencies_per_minute);
   const paidRows = new PaidRows(store);
   const search = (searchedView: View, query: SearchQuery): Promise<SearchAnswer> =>
     searchIn(searchedView, query, { now: clock.now(), termsOf: terms });
@@ -208,7 +209,7 @@ export function createService(deps: ServingDeps): Service {
     checks,
     exposures: new Exposures({ view, checks, demand, limiter: dependencyLimiter, signer, clock }),
     evaluations: new Evaluations({ view, reader: createReader(), truths: () => deps.sales?.seller.truths }),
-    evaluateLimiter: limiter("evaluations", limits.evaluations_per_minute),
+    evaluateLimiter: createLimiter("evaluations", limits.evaluations_per_minute),
     objects: new PublicObjects(store, streams),
     streams,
     history: new HistoryTables(store, logger),
@@ -217,18 +218,18 @@ export function createService(deps: ServingDeps): Service {
     docs,
     clientFile,
     proveFile,
-    checkLimiter: limiter("check", limits.checks_per_minute),
-    exposureLimiter: limiter("exposure", limits.exposures_per_minute),
-    readLimiter: limiter("read", limits.reads_per_minute),
+    checkLimiter: createLimiter("check", limits.checks_per_minute),
+    exposureLimiter: createLimiter("exposure", limits.exposures_per_minute),
+    readLimiter: createLimiter("read", limits.reads_per_minute),
     disputes: new Disputes({ log, view, clock, logger, service: serviceOrigin }),
-    disputeLimiter: limiter("disputes", limits.disputes_per_hour, 3600),
+    disputeLimiter: createLimiter("disputes", limits.disputes_per_hour, 3600),
     retests: new Retests({ view, asks, validateUrl, clock, service: serviceOrigin }),
     statusFigures: new StatusFigures(clock),
     listingChecks: new ListingChecks({
       ...{ view, validateUrl, clock, metrics, limits, probeDeps: deps.looks ?? null },
       ownAddresses: [deps.baseUrl, ...(deps.ownAddresses ?? [])],
     }),
-    listingCheckLimiter: limiter("looks", limits.looks_per_hour, 3600),
+    listingCheckLimiter: createLimiter("looks", limits.looks_per_hour, 3600),
     watchers: createWatchers(deps, limits),
     payOnDelivery: sales
       ? new PayOnDelivery(sales, {
@@ -244,8 +245,8 @@ export function createService(deps: ServingDeps): Service {
         return { schema: "svc.trust.failures.v1", capability_id: cap, ...page };
       },
     }),
-    buyLimiter: limiter("buys", limits.buys_per_minute),
-    clientKeyOf: (peer, forwarded) => clientKey(peer, forwarded, proxies),
+    buyLimiter: createLimiter("buys", limits.buys_per_minute),
+    clientKeyOf: (peer, forwarded) => clientKeyOf(peer, forwarded, proxies),
   };
 }
 
@@ -259,7 +260,7 @@ function createWork(
   record: Omit<RecordParts, "view" | "clock">,
 ): WorkDeps | null {
   if (!workshop) return null;
-  const corpus = docsCorpus({ docs, baseUrl: record.baseUrl, extractor: workshop.extractor, clock });
+  const corpus = createDocsCorpus({ docs, baseUrl: record.baseUrl, extractor: workshop.extractor, clock });
   const parts = { ...record, view: () => follower.view, clock };
   const receipts = sales ? new Receipts({ log, bodies: sales.bodies, clock, baseUrl: record.baseUrl }) : null;
   return { summariser: extractive, ...workshop, signer: answers, clock, corpus, record: parts, receipts };

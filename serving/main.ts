@@ -6,7 +6,7 @@ import { systemClock } from "../infra/clock.ts";
 import { DEFAULT_LIMITS, type Limits } from "../infra/config.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Metrics } from "../infra/telemetry.ts";
-import { type Cidr, socketKey } from "./http/limits.ts";
+import { type Cidr, socketKeyOf } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
 import { guardSockets } from "./http/sockets.ts";
 
@@ -15,7 +15,10 @@ export interface ServeOptions {
   /** Port to listen on; 0 picks a free port. */
   port: number;
   host: string;
-  /** Whether other processes may listen on the port too; each then gets a share of the connections. */
+  /**
+   * True if other processes may listen on the port too; each then gets a share of the connections. False (default): the
+   * port belongs to this process alone.
+   */
   shared?: boolean;
   /** Limits on sockets that replace those in {@link DEFAULT_LIMITS}. */
   limits?: Partial<Limits>;
@@ -71,37 +74,37 @@ function listen(server: Server, host: string, port: number, shared: boolean): Pr
 
 /**
  * Measures, by connecting to its own port, how long a connection waits until this process accepts it. Returns a
- * function that returns the newest wait, ms. libuv accepts
- * one connection from the system's queue per turn of its loop (since 1.45: libuv/libuv#3696). On a busy machine the
- * queue fills up and clients wait in it until they give up, although no single turn is slow.
+ * function that returns the newest wait, ms. libuv accepts one connection from the system's queue per turn of its loop
+ * (since 1.45: libuv/libuv#3696). On a busy machine the queue fills up and clients wait in it until they give up,
+ * although no single turn is slow.
  */
 function measureAcceptWait(server: Server): () => number {
   const { address, port } = server.address() as AddressInfo;
   const host = address === "::" ? "::1" : address === "0.0.0.0" ? "127.0.0.1" : address;
-  let check: { socket: Socket; at: number } | null = null;
-  let waitedMs = 0;
+  let runningCheck: { socket: Socket; startedAt: number } | null = null;
+  let lastWaitMs = 0;
   const timer = setInterval(() => {
-    if (check) return;
+    if (runningCheck) return;
     const socket = connect({ port, host }).unref();
-    const thisCheck = { socket, at: systemClock.monotonic() };
-    check = thisCheck;
+    const thisCheck = { socket, startedAt: systemClock.monotonic() };
+    runningCheck = thisCheck;
     socket.on("error", () => {});
     // The connection was refused, or dropped because all sockets are in use. That is no measurement of the queue.
     socket.once("close", () => {
-      if (check === thisCheck) check = null;
+      if (runningCheck === thisCheck) runningCheck = null;
     });
   }, SELF_CHECK_MS).unref();
   server.on("connection", ({ remotePort }: Socket) => {
-    if (!check || remotePort !== check.socket.localPort) return;
-    waitedMs = systemClock.monotonic() - check.at;
-    check.socket.destroy();
-    check = null;
+    if (!runningCheck || remotePort !== runningCheck.socket.localPort) return;
+    lastWaitMs = systemClock.monotonic() - runningCheck.startedAt;
+    runningCheck.socket.destroy();
+    runningCheck = null;
   });
   server.once("close", () => {
     clearInterval(timer);
-    check?.socket.destroy();
+    runningCheck?.socket.destroy();
   });
-  return () => Math.max(waitedMs, check ? systemClock.monotonic() - check.at : 0);
+  return () => Math.max(lastWaitMs, runningCheck ? systemClock.monotonic() - runningCheck.startedAt : 0);
 }
 
 /** Starts to listen with the app, with limits on its sockets. @throws Failure `port` */
@@ -117,8 +120,14 @@ export async function serve(options: ServeOptions): Promise<Serving> {
   });
   server.maxRequestsPerSocket = MAX_REQUESTS;
   server.timeout = SILENCE_MS;
-  const share = guardSockets(server, toNodeHandler(app), limits, (peer) => socketKey(peer, proxies), metrics);
-  options.overload?.setSocketShare(share);
+  const getSocketShare = guardSockets(
+    server,
+    toNodeHandler(app),
+    limits,
+    (peer) => socketKeyOf(peer, proxies),
+    metrics,
+  );
+  options.overload?.setSocketShare(getSocketShare);
   await listen(server, host, port, shared === true);
   // When several processes share the port, another process may accept the connection that measures the wait.
   if (!shared) options.overload?.setAcceptWait(measureAcceptWait(server));

@@ -5,14 +5,14 @@ import { DEFAULT_LIMITS } from "../infra/config.ts";
 import type { ReadableStore } from "../infra/store/directory.ts";
 import type { Logger } from "../infra/telemetry.ts";
 import { OBJECT_ROOTS, PublicObjects } from "./answers/objects.ts";
-import { clientKey, parseProxies } from "./http/limits.ts";
+import { clientKeyOf, parseProxies } from "./http/limits.ts";
 import { Problem, problemResponse } from "./http/problem.ts";
 import { Streams } from "./http/streams.ts";
 
 /** Peers whose X-Forwarded-For a mirror trusts: programs on its own machine. */
 export const MIRROR_PROXIES = parseProxies(["127.0.0.0/8", "::1"]);
 
-const frontPageText = (size: string): string => `A mirror of a Touchstone record, proven up to ${size}.
+const frontPageText = (sizeText: string): string => `A mirror of a Touchstone record, proven up to ${sizeText}.
 
 /checkpoint        the signed head
 /tile/..           hashes and entries (C2SP tlog-tiles)
@@ -44,7 +44,7 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
   const answerObject = createHandler(({ url, req, runtime }) => {
     const { method, headers } = req;
     const peer = runtime?.node?.req.socket.remoteAddress;
-    const client = clientKey(peer, headers.get("x-forwarded-for"), MIRROR_PROXIES);
+    const client = clientKeyOf(peer, headers.get("x-forwarded-for"), MIRROR_PROXIES);
     return objects.answer(url.pathname.slice(1), { method, headers, client });
   });
   const app = new H3({
@@ -57,8 +57,8 @@ export function createMirrorApp(publicStore: ReadableStore, logger: Logger): H3 
     "/",
     createHandler(async () => {
       const head = await publicStore.get("checkpoint");
-      const size = head ? `${Buffer.from(head.bytes).toString("utf8").split("\n")[1]} leaves` : "nothing yet";
-      return new FastResponse(frontPageText(size), { headers: { "content-type": "text/plain; charset=utf-8" } });
+      const sizeText = head ? `${Buffer.from(head.bytes).toString("utf8").split("\n")[1]} leaves` : "nothing yet";
+      return new FastResponse(frontPageText(sizeText), { headers: { "content-type": "text/plain; charset=utf-8" } });
     }),
   );
   // The health check of the image asks this path at port 8403, the default port of `mirror serve`.

@@ -60,7 +60,10 @@ export const networkKey = (address: Address): string =>
     ? address.toString()
     : `${Buffer.from(address.toByteArray().slice(0, 7)).toString("hex")}/56`;
 
-/** Reports whether both texts are one IP address, even if written in different forms. */
+/**
+ * Returns true if both texts are one IP address, even if written in different forms. Returns false if they are two, and
+ * also if one of them is no address.
+ */
 export function isSameAddress(a: string | undefined, b: string): boolean {
   const left = a === undefined ? null : parseAddress(a);
   const right = parseAddress(b);
@@ -93,7 +96,7 @@ export function validateAddress(text: string, rules: AddressRules): AddressVerdi
  */
 export function ownRanges(configured: readonly string[]): Range[] {
   const interfaces = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  const texts = [...configured, ...interfaces.map((face) => face.address.replace(/%.*$/, ""))];
+  const texts = [...configured, ...interfaces.map((networkInterface) => networkInterface.address.replace(/%.*$/, ""))];
   return texts.map((text) => {
     if (ipaddr.isValidCIDR(text)) return ipaddr.parseCIDR(text);
     const address = parseAddress(text);
@@ -138,7 +141,7 @@ export type Resolve = (host: string) => Promise<readonly string[]>;
  * `localhost` and names under it are the loopback addresses (RFC 6761 section 6.3); only development lets them through.
  * @param servers `address:port` of the name servers to ask; default: the machine's.
  */
-export function systemResolve(servers?: readonly string[]): Resolve {
+export function createSystemResolver(servers?: readonly string[]): Resolve {
   const resolver = new Resolver({ timeout: 1_000, tries: 2 });
   if (servers) resolver.setServers(servers);
   return async (host) => {
@@ -166,11 +169,12 @@ export interface UrlRules extends AddressRules {
 /** Host and port of a url, before its name is resolved. */
 export interface Target {
   url: URL;
+  /** True for https, false for http. */
   tls: boolean;
   /** Lower case, no trailing dot, no brackets. It is resolved, sent as SNI and, with the port, as Host. */
   host: string;
   port: number;
-  /** True when the host is an IP address, so that no name has to be resolved. */
+  /** True when the host is an IP address, so that no name has to be resolved. False when it is a name. */
   literal: boolean;
 }
 

@@ -39,18 +39,18 @@ export function tlsOf(socket: Socket): TracedHop["tls"] {
   if (!(socket instanceof TLSSocket)) return null;
   const chain: Certificate[] = [];
   const seenHashes = new Set<string>();
-  let next: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
-  while (next?.raw && chain.length < MAX_CHAIN_LENGTH) {
-    const sha256 = createHash("sha256").update(next.raw).digest("hex");
+  let certificate: DetailedPeerCertificate | undefined = socket.getPeerCertificate(true);
+  while (certificate?.raw && chain.length < MAX_CHAIN_LENGTH) {
+    const sha256 = createHash("sha256").update(certificate.raw).digest("hex");
     // A root is its own issuer.
     if (seenHashes.has(sha256)) break;
     seenHashes.add(sha256);
-    const { subject, issuer, valid_from, valid_to } = next;
+    const { subject, issuer, valid_from, valid_to } = certificate;
     chain.push({
       ...{ sha256, subject: certificateName(subject), issuer: certificateName(issuer) },
       ...{ valid_from: certificateTime(valid_from), valid_to: certificateTime(valid_to) },
     });
-    next = next.issuerCertificate;
+    certificate = certificate.issuerCertificate;
   }
   return { protocol: socket.getProtocol() ?? "", chain };
 }
@@ -65,7 +65,10 @@ export interface ConnectOptions {
   ca?: string | undefined;
   /** Picks the source address for a connection to `address`; undefined: the system's choice. */
   sourceTo?: (address: string) => string | undefined;
-  /** Opens a TCP connection to an address. Tests replace it with one that reaches another address, which must be refused. */
+  /**
+   * Opens a TCP connection to an address. Tests replace it with one that reaches another address, which must be
+   * refused.
+   */
   dial?: (address: string, port: number, source?: string) => Socket;
 }
 
@@ -161,19 +164,19 @@ async function openTcp(
     if (code === "ENETUNREACH" && isIP(address) === 6) return null;
     return faultOf(code, `no connection to ${address} port ${target.port}: ${code}`);
   }
-  const peer = socket.remoteAddress;
-  if (!isSameAddress(peer, address) || !validateAddress(peer ?? "", options.rules).ok) {
+  const peerAddress = socket.remoteAddress;
+  if (!isSameAddress(peerAddress, address) || !validateAddress(peerAddress ?? "", options.rules).ok) {
     socket.destroy();
-    return { fault: "refused", reason: "address", says: `asked for ${address} and reached ${peer ?? "nobody"}` };
+    return { fault: "refused", reason: "address", says: `asked for ${address} and reached ${peerAddress ?? "nobody"}` };
   }
   return socket;
 }
 
 async function startTls(target: Target, socket: Socket, options: ConnectOptions): Promise<Socket | ConnectFault> {
   const { host } = target;
-  const name = target.literal ? { host } : { host, servername: host };
-  const ca = options.ca === undefined ? {} : { ca: options.ca };
-  const tlsSocket = connectTls({ socket, ...name, ...ca, ALPNProtocols: ["http/1.1"] });
+  const nameOptions = target.literal ? { host } : { host, servername: host };
+  const caOptions = options.ca === undefined ? {} : { ca: options.ca };
+  const tlsSocket = connectTls({ socket, ...nameOptions, ...caOptions, ALPNProtocols: ["http/1.1"] });
   try {
     await withDeadline(waitForEvent(tlsSocket, "secureConnect"), options.limits.tlsMs, options.signal);
     return tlsSocket;

@@ -2,11 +2,11 @@ import { LOOP_STALL_MS, type LoopWatch, withLoopWatch } from "../loop-watch.ts";
 import { Places } from "../shares.ts";
 import { parseUrl } from "../url.ts";
 import {
+  createSystemResolver,
   ownRanges,
   pickSource,
   type Resolve,
   type Sources,
-  systemResolve,
   type Target,
   type UrlRules,
   validateUrl,
@@ -136,7 +136,7 @@ class GuardedEgress implements Egress {
   /** Running fetches: the controller that aborts each, and its result. */
   readonly #runningFetches = new Map<AbortController, Promise<EgressResult>>();
   readonly #declaredTemplate: HeaderTemplate;
-  #closed = false;
+  #isClosed = false;
 
   constructor(private readonly options: EgressOptions) {
     const { allowLoopback, extraPorts = [], ownAddresses = [], userAgent } = options;
@@ -145,13 +145,13 @@ class GuardedEgress implements Egress {
     if (!agent.ok) throw new TypeError(`user agent: ${agent.says}`);
     this.#hopOptions = {
       rules: { allowLoopback, extraPorts, own: ownRanges(ownAddresses) },
-      resolve: options.resolve ?? systemResolve(),
+      resolve: options.resolve ?? createSystemResolver(),
       ca: options.ca,
     };
     const { maxConcurrent = 64, maxWaiting: waiting = 1_024, pools = {} } = options;
-    const placesOf = (name: string, size: number) => new Places({ name, size, waiting });
-    this.#pools = new Map(Object.entries(pools).map(([pool, size]) => [pool, placesOf(`egress of ${pool}`, size)]));
-    this.#defaultPool = placesOf("egress of others", maxConcurrent);
+    const createPlaces = (name: string, size: number) => new Places({ name, size, waiting });
+    this.#pools = new Map(Object.entries(pools).map(([pool, size]) => [pool, createPlaces(`egress of ${pool}`, size)]));
+    this.#defaultPool = createPlaces("egress of others", maxConcurrent);
   }
 
   validate(url: string): ReturnType<Egress["validate"]> {
@@ -160,7 +160,7 @@ class GuardedEgress implements Egress {
   }
 
   async fetch(request: EgressRequest): Promise<EgressResult> {
-    if (this.#closed) return createUnsentResult({ says: "egress is closed" });
+    if (this.#isClosed) return createUnsentResult({ says: "egress is closed" });
     const controller = new AbortController();
     const abort = () => controller.abort();
     request.signal?.addEventListener("abort", abort, { once: true });
@@ -176,8 +176,8 @@ class GuardedEgress implements Egress {
   }
 
   async close(): Promise<void> {
-    this.#closed = true;
-    for (const stop of this.#runningFetches.keys()) stop.abort();
+    this.#isClosed = true;
+    for (const controller of this.#runningFetches.keys()) controller.abort();
     await Promise.allSettled(this.#runningFetches.values());
   }
 
@@ -207,12 +207,12 @@ class GuardedEgress implements Egress {
       const sources = stock === undefined ? declared : stockSources;
       const sourceTo = (address: string) => pickSource(sources, address, stock ?? target.host);
       const exchange = () => fetchFollowingRedirects(request, firstHop, state, { ...this.#hopOptions, sourceTo });
-      const [result, loop] = this.options.loop ? await withLoopWatch(this.options.loop, exchange) : [await exchange()];
+      const [result, stall] = this.options.loop ? await withLoopWatch(this.options.loop, exchange) : [await exchange()];
       // The wait for a place used up part of the deadline, so the timeout is our fault. It is reported as a stall of
       // our loop.
       const isLate = result.outcome === "timeout" && waitedMs > LOOP_STALL_MS;
       if (isLate) return { ...result, loop: { stoodStill: true, atEnd: true } };
-      return loop?.stoodStill ? { ...result, loop } : result;
+      return stall?.stoodStill ? { ...result, loop: stall } : result;
     } finally {
       place.leave();
     }

@@ -130,7 +130,10 @@ export type EgressResult = {
       body?: Uint8Array;
       headersMs?: number;
       totalMs: number;
-      /** False when no byte of the request was sent: then no payment can have been made. */
+      /**
+       * False when no byte of the request was sent: then no payment can have been made. True when bytes were handed to
+       * a socket, whether they arrived or not.
+       */
       sent: boolean;
     }
 );

@@ -43,7 +43,7 @@ const MAX_INTERIM_ANSWERS = 16;
 export class Exchange {
   readonly #timers: NodeJS.Timeout[] = [];
   #request: ClientRequest | undefined;
-  #answer: { message: IncomingMessage; at: number; reading: BodyReader } | undefined;
+  #answer: { message: IncomingMessage; headersAt: number; bodyReader: BodyReader } | undefined;
   #sentAt: number | undefined;
   #interimAnswers = 0;
   #hasEnded = false;
@@ -81,19 +81,19 @@ export class Exchange {
       this.#callOff();
       return;
     }
-    const length = body || METHODS_WITH_LENGTH.has(method) ? { "content-length": String(body?.length ?? 0) } : {};
+    const lengthHeader = body || METHODS_WITH_LENGTH.has(method) ? { "content-length": String(body?.length ?? 0) } : {};
     const request = httpRequest({
       createConnection: () => socket,
       method,
       path,
       setHost: false,
-      headers: { host, ...Object.fromEntries(headers), ...length },
+      headers: { host, ...Object.fromEntries(headers), ...lengthHeader },
       maxHeaderSize: this.limits.headerBytes,
     });
     this.#request = request;
     // Node would silently drop lines beyond 2000, so its limit is removed. The byte cap bounds the headers.
     request.maxHeadersCount = 0;
-    request.on("socket", () => this.#send());
+    request.on("socket", () => this.#onSending());
     request.on("information", () => this.#countInterim());
     request.on("upgrade", () => this.#end("transport", "no answer: the other side changed the protocol"));
     request.on("response", (message) => this.#readAnswer(message));
@@ -105,7 +105,7 @@ export class Exchange {
    * Notes the time of sending and starts the deadlines. Called at Node's event `socket`, right after which Node hands
    * the request to the socket, so no byte has been sent before.
    */
-  #send(): void {
+  #onSending(): void {
     if (this.#hasEnded) return;
     if (this.socket.destroyed) {
       this.#end("transport", "the connection was closed before the request");
@@ -149,15 +149,15 @@ export class Exchange {
       return;
     }
     const { method } = this.requestParts;
-    const reading = new BodyReader(message, this.socket, this.limits, method, (end, says) => this.#end(end, says));
-    this.#answer = { message, at: performance.now(), reading };
+    const bodyReader = new BodyReader(message, this.socket, this.limits, method, (end, says) => this.#end(end, says));
+    this.#answer = { message, headersAt: performance.now(), bodyReader };
   }
 
   #fail(error: Error): void {
     const code = (error as NodeJS.ErrnoException).code ?? error.message;
-    if (this.#answer?.reading.isComplete) return;
+    if (this.#answer?.bodyReader.isComplete) return;
     if (code === "HPE_HEADER_OVERFLOW") this.#endForLargeHeaders();
-    else if (this.#answer) this.#answer.reading.endBroken(error);
+    else if (this.#answer) this.#answer.bodyReader.endBroken(error);
     else if (code.startsWith("HPE_")) this.#end("transport", `the answer is not HTTP: ${code}`);
     else this.#end("transport", `no answer: ${code}`);
   }
@@ -171,7 +171,7 @@ export class Exchange {
     this.#hasEnded = true;
     const endedAt = performance.now();
     for (const timer of this.#timers) clearTimeout(timer);
-    this.#answer?.reading.stop();
+    this.#answer?.bodyReader.stop();
     this.signal.removeEventListener("abort", this.#callOff);
     this.#request?.destroy();
     this.socket.destroy();
@@ -181,8 +181,8 @@ export class Exchange {
 
   #answerSoFar(): Pick<ExchangeEnd, "answer"> {
     if (!this.#answer) return {};
-    const { message, at, reading } = this.#answer;
+    const { message, headersAt, bodyReader } = this.#answer;
     const headers = answerHeaders(message.rawHeaders);
-    return { answer: { headersAt: at, status: message.statusCode!, headers, body: reading.bytes() } };
+    return { answer: { headersAt, status: message.statusCode!, headers, body: bodyReader.bytes() } };
   }
 }

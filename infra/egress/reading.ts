@@ -22,13 +22,13 @@ export class CappedBytes {
   /** Stores the bytes that fit. Returns false when some did not fit, because the body is longer than its cap. */
   push(chunk: Uint8Array): boolean {
     const fittingBytes = Math.min(chunk.length, this.cap - this.#totalBytes);
-    for (let from = 0; from < fittingBytes; ) {
+    for (let start = 0; start < fittingBytes; ) {
       if (this.#usedInLastBlock === this.#lastBlock.length) this.#beginBlock();
-      const end = Math.min(fittingBytes, from + this.#lastBlock.length - this.#usedInLastBlock);
-      this.#lastBlock.set(chunk.subarray(from, end), this.#usedInLastBlock);
-      this.#usedInLastBlock += end - from;
-      this.#totalBytes += end - from;
-      from = end;
+      const end = Math.min(fittingBytes, start + this.#lastBlock.length - this.#usedInLastBlock);
+      this.#lastBlock.set(chunk.subarray(start, end), this.#usedInLastBlock);
+      this.#usedInLastBlock += end - start;
+      this.#totalBytes += end - start;
+      start = end;
     }
     return fittingBytes === chunk.length;
   }
@@ -60,8 +60,8 @@ export class CappedBytes {
   }
 }
 
-/** Makes a decoder for a body that begins with the byte `first`. */
-type MakeDecoder = (first: number) => Transform;
+/** Makes a decoder for a body that begins with the byte `firstByte`. */
+type MakeDecoder = (firstByte: number) => Transform;
 
 /** Low half of a zlib stream's first byte (RFC 1950 section 2.2): the method is deflate. */
 const ZLIB_METHOD = 8;
@@ -70,7 +70,7 @@ const DECODERS: Record<string, MakeDecoder> = {
   gzip: () => createGunzip(),
   "x-gzip": () => createGunzip(),
   // "deflate" means zlib's format (RFC 9110 section 8.4.1.2); some servers send raw deflate data instead.
-  deflate: (first) => ((first & 0x0f) === ZLIB_METHOD ? createInflate() : createInflateRaw()),
+  deflate: (firstByte) => ((firstByte & 0x0f) === ZLIB_METHOD ? createInflate() : createInflateRaw()),
   br: () => createBrotliDecompress(),
 };
 
@@ -79,7 +79,7 @@ const DECODERS: Record<string, MakeDecoder> = {
  * when the body is not decoded. An unknown coding, or several at once, is not decoded: the `content-encoding` header
  * still names it.
  */
-function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null {
+function decoderMakerOf(answer: IncomingMessage, method: string): MakeDecoder | null {
   const hasNoBody = method === "HEAD" || answer.statusCode === 204 || answer.statusCode === 304;
   if (hasNoBody || answer.headers["content-length"] === "0") return null;
   const coding = (answer.headers["content-encoding"] ?? "").trim().toLowerCase();
@@ -87,7 +87,7 @@ function decoderOf(answer: IncomingMessage, method: string): MakeDecoder | null 
 }
 
 /** Called when the body of an answer has ended. */
-export type BodyEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
+export type OnBodyEnd = (end: "answered" | "timeout" | "cut" | "too_large", says: string) => void;
 
 /**
  * Factor by which bytes on the wire may exceed the body's cap. A chunk of one byte has five bytes of framing; the
@@ -100,7 +100,9 @@ const MAX_FRAMING_FACTOR = 4;
  */
 const FRAMING_ALLOWANCE_BYTES = 65_536;
 
-/** Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow. */
+/**
+ * Reads the body of one answer: decodes it, counts its bytes, and ends the exchange when it is too long or too slow.
+ */
 export class BodyReader {
   readonly #body: CappedBytes;
   readonly #rateTimer: NodeJS.Timeout;
@@ -118,11 +120,11 @@ export class BodyReader {
     private readonly socket: Socket,
     private readonly limits: Limits,
     method: string,
-    private readonly end: BodyEnd,
+    private readonly end: OnBodyEnd,
   ) {
     const isPdf = /^application\/pdf\b/i.test(answer.headers["content-type"] ?? "");
     this.#body = new CappedBytes(isPdf ? limits.pdfBytes : limits.bodyBytes);
-    this.#makeDecoder = decoderOf(answer, method);
+    this.#makeDecoder = decoderMakerOf(answer, method);
     this.#rateTimer = this.#watchRate();
     answer.on("data", (chunk: Buffer) => this.#onChunk(chunk));
     answer.on("end", () => {
@@ -176,8 +178,8 @@ export class BodyReader {
     this.#decoder.once("drain", () => this.answer.resume());
   }
 
-  #startDecoder(makeDecoder: MakeDecoder, first: number): Transform {
-    const decoder = makeDecoder(first);
+  #startDecoder(makeDecoder: MakeDecoder, firstByte: number): Transform {
+    const decoder = makeDecoder(firstByte);
     decoder.on("error", (error) => this.endBroken(error));
     // One chunk (16 KiB) is decoded at a time. The next is decoded only after this one was counted.
     decoder.on("data", (chunk: Buffer) => this.#storeDecoded(chunk));
@@ -203,8 +205,8 @@ export class BodyReader {
    * decoded form. An endless body of empty blocks decodes to nothing, so the cap on decoded bytes alone would not stop
    * it.
    */
-  #countWire(bytes: number): boolean {
-    this.#wireBytes += bytes;
+  #countWire(byteCount: number): boolean {
+    this.#wireBytes += byteCount;
     const { cap } = this.#body;
     const maxWireBytes = MAX_FRAMING_FACTOR * cap + FRAMING_ALLOWANCE_BYTES;
     const maxCodedBytes = cap + FRAMING_ALLOWANCE_BYTES;

@@ -32,7 +32,7 @@ class ThreadEgress implements Egress {
   #lastId = 0;
   /** Called when no fetch is pending any more; set while `close` waits for that. */
   #resolveIdle: (() => void) | null = null;
-  #closed = false;
+  #isClosed = false;
 
   constructor(private readonly options: ThreadOptions) {
     this.#localEgress = createEgress(options);
@@ -44,7 +44,7 @@ class ThreadEgress implements Egress {
 
   async fetch(fullRequest: EgressRequest): Promise<EgressResult> {
     const { signal, ...request } = fullRequest;
-    if (this.#closed || signal?.aborted) return this.#localEgress.fetch(fullRequest);
+    if (this.#isClosed || signal?.aborted) return this.#localEgress.fetch(fullRequest);
     this.#worker ??= this.#startWorker();
     const worker = this.#worker;
     const id = ++this.#lastId;
@@ -64,7 +64,7 @@ class ThreadEgress implements Egress {
   }
 
   async close(): Promise<void> {
-    this.#closed = true;
+    this.#isClosed = true;
     await this.#localEgress.close();
     for (const id of this.#pendingFetches.keys()) this.#worker!.postMessage({ id, off: true } satisfies ToThread);
     if (this.#pendingFetches.size > 0) await new Promise<void>((resolve) => (this.#resolveIdle = resolve));

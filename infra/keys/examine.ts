@@ -54,10 +54,10 @@ const isObject = (value: unknown): value is Record<string, unknown> =>
 type KeySearch = { ok: true; key: PublicJwk; publicKey: Uint8Array } | { ok: false; reason: VerifyFault };
 
 /**
- * Finds the published key `kid` for `purpose` that is well formed and valid at `at` (`valid_from` inclusive,
+ * Finds the published key `kid` for `purpose` that is well formed and valid at `atMs` (`valid_from` inclusive,
  * `retired_at` exclusive).
  */
-function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): KeySearch {
+function findKey(jwks: Jwks, kid: string, purpose: Purpose, atMs: number): KeySearch {
   const keys = isObject(jwks) && Array.isArray(jwks.keys) ? jwks.keys : [];
   const keysWithId = keys.filter((key) => isObject(key) && key.kid === kid);
   if (keysWithId.length === 0) return refuse("unknown_key");
@@ -68,8 +68,8 @@ function findKey(jwks: Jwks, kid: string, purpose: Purpose, at: number): KeySear
   const validFromMs = Date.parse(key.valid_from);
   const retiredAtMs = key.retired_at === undefined ? Number.POSITIVE_INFINITY : Date.parse(key.retired_at);
   if (publicKey?.length !== 32 || Number.isNaN(validFromMs) || Number.isNaN(retiredAtMs)) return refuse("bad_key");
-  if (at < validFromMs) return refuse("not_yet_valid");
-  if (at >= retiredAtMs) return refuse("retired");
+  if (atMs < validFromMs) return refuse("not_yet_valid");
+  if (atMs >= retiredAtMs) return refuse("retired");
   return { ok: true, key, publicKey };
 }
 
@@ -103,12 +103,13 @@ export function examine(
   if (!isObject(object)) return refuse("malformed");
   const { signature: signatureText, ...signedMembers } = object;
   const { signing_key_id: kid = defaultMembers?.kid, canonicalization = defaultMembers && "RFC8785" } = signedMembers;
-  const time = new Date(at).getTime();
-  if (typeof signatureText !== "string" || typeof kid !== "string" || Number.isNaN(time)) return refuse("malformed");
+  const signedAtMs = new Date(at).getTime();
+  if (typeof signatureText !== "string" || typeof kid !== "string" || Number.isNaN(signedAtMs))
+    return refuse("malformed");
   const signature = fromBase64url(signatureText);
   if (signature?.length !== 64) return refuse("malformed");
   if (canonicalization !== "RFC8785") return refuse("canonicalization");
-  const keySearch = findKey(jwks, kid, purpose, time);
+  const keySearch = findKey(jwks, kid, purpose, signedAtMs);
   if (!keySearch.ok) return keySearch;
   try {
     return {
@@ -130,7 +131,7 @@ export function examine(
  */
 
 /**
- * Reports whether the bytes are the one valid encoding (RFC 8032 section 5.1.3, y below p) of a point in the
+ * Returns true only if the bytes are the one valid encoding (RFC 8032 section 5.1.3, y below p) of a point in the
  * prime-order group.
  */
 export function isTorsionFree(bytes: Uint8Array): boolean {
@@ -141,6 +142,9 @@ export function isTorsionFree(bytes: Uint8Array): boolean {
   }
 }
 
-/** Reports whether all verifiers agree about signatures under this public key; false for the neutral point. */
+/**
+ * Returns true if all verifiers agree about signatures under this public key. Returns false if they may not, and for
+ * the neutral point.
+ */
 export const isUsableKey = (publicKey: Uint8Array): boolean =>
   isTorsionFree(publicKey) && !Point.fromBytes(publicKey).is0();

@@ -19,8 +19,8 @@ const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, 
 
 const codeOf = (error: unknown): string | undefined => (error as NodeJS.ErrnoException | null)?.code;
 
-/** Creates `dir` and its parents with mode 0700. A folder that exists keeps its mode. */
-export function createPrivateFolder(dir: string): void {
+/** Creates `dir` and its parents with mode 0700 if they are missing. A folder that exists keeps its mode. */
+export function ensurePrivateFolder(dir: string): void {
   mkdirSync(dir, { recursive: true, mode: 0o700 });
 }
 
@@ -64,11 +64,13 @@ function writeAtomically(
  * Creates `path` with mode 0600; the file is durable when this returns.
  * @throws Failure `keys` when the file exists, since a key is never overwritten
  */
-export function createPrivate(path: string, data: Uint8Array | string): void {
+export function createPrivateFile(path: string, data: Uint8Array | string): void {
   writeAtomically(path, data, linkNew(path));
 }
 
-/** Creates `path` as `createPrivate` does, with the mode that the umask gives. @throws Failure `keys` when it exists */
+/**
+ * Creates `path` as `createPrivateFile` does, with the mode that the umask gives. @throws Failure `keys` when it exists
+ */
 export function createFile(path: string, data: Uint8Array): void {
   writeAtomically(path, data, linkNew(path), 0o666);
 }
@@ -87,7 +89,7 @@ const linkNew =
   };
 
 /** Replaces `path` atomically by a file with `data`, mode 0600, durable when this returns. */
-export function replacePrivate(path: string, data: string): void {
+export function replacePrivateFile(path: string, data: string): void {
   writeAtomically(path, data, (draft) => renameSync(draft, path));
 }
 
@@ -97,7 +99,7 @@ export function replacePrivate(path: string, data: string): void {
  * @throws Failure `keys` when it is missing, not a file, or accessible to group or others; the message has the mode and
  * the chmod to run
  */
-export function readPrivate(path: string): Buffer {
+export function readPrivateFile(path: string): Buffer {
   let fd: number;
   try {
     fd = openSync(path, constants.O_RDONLY);

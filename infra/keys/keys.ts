@@ -3,7 +3,13 @@ import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { Failure } from "../errors.ts";
-import { createPrivate, createPrivateFolder, readPrivate, refuseSharedFolder, replacePrivate } from "./files.ts";
+import {
+  createPrivateFile,
+  ensurePrivateFolder,
+  readPrivateFile,
+  refuseSharedFolder,
+  replacePrivateFile,
+} from "./files.ts";
 import { fromBase64url, type Jwks, PURPOSES, type Purpose } from "./jwk.ts";
 import { type Signer, signerOf, thumbprint } from "./signer.ts";
 
@@ -33,11 +39,11 @@ function createKey(dir: string, purpose: Purpose, validFrom: Date): KeyRecord {
     x: Buffer.from(signer.publicKey).toString("base64url"),
     valid_from: validFrom.toISOString(),
   };
-  createPrivate(keyPath(dir, record), privateKey.export({ type: "pkcs8", format: "pem" }));
+  createPrivateFile(keyPath(dir, record), privateKey.export({ type: "pkcs8", format: "pem" }));
   return record;
 }
 
-/** Reports whether `dir` holds a keyring. */
+/** Returns true if `dir` holds a keyring, readable or not, else false. */
 export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
 
 /**
@@ -47,7 +53,7 @@ export const hasKeyring = (dir: string): boolean => existsSync(ringPath(dir));
  * @throws Failure `keys` when a keyring exists
  */
 export function createKeyring(dir: string, validFrom: Date): Keyring {
-  createPrivateFolder(dir);
+  ensurePrivateFolder(dir);
   refuseSharedFolder(dir);
   if (hasKeyring(dir)) throw new Failure("keys", `${ringPath(dir)} exists already and is not overwritten`);
   const keys: KeyRecord[] = [];
@@ -100,7 +106,7 @@ export function rotateKey(dir: string, purpose: Purpose, at: Date, until = at): 
  */
 export function loadSigner(dir: string, record: KeyRecord): Signer {
   const path = keyPath(dir, record);
-  const pem = readPrivate(path);
+  const pem = readPrivateFile(path);
   let signer: Signer;
   try {
     signer = signerOf(createPrivateKey(pem), record.purpose);
@@ -172,11 +178,11 @@ function secretPath(dir: string, name: string): string {
  * @throws Failure `keys` when the secret exists, since what was derived from its bytes could not be derived again
  */
 export function createSecret(dir: string, name: string): void {
-  createPrivateFolder(dir);
-  createPrivate(secretPath(dir, name), randomBytes(SECRET_BYTES));
+  ensurePrivateFolder(dir);
+  createPrivateFile(secretPath(dir, name), randomBytes(SECRET_BYTES));
 }
 
-/** Reports whether a file of the secret `name` exists. {@link loadSecret} checks whether it is usable. */
+/** Returns true if a file of the secret `name` exists, usable or not; {@link loadSecret} checks that. Else false. */
 export const hasSecret = (dir: string, name: string): boolean => existsSync(secretPath(dir, name));
 
 /**
@@ -187,7 +193,7 @@ export const hasSecret = (dir: string, name: string): boolean => existsSync(secr
 export function loadSecret(dir: string, name: string): Buffer {
   refuseSharedFolder(dir);
   const path = secretPath(dir, name);
-  const secret = readPrivate(path);
+  const secret = readPrivateFile(path);
   if (secret.length !== SECRET_BYTES) {
     throw new Failure("keys", `${path} holds ${secret.length} bytes instead of ${SECRET_BYTES}`);
   }
@@ -221,9 +227,9 @@ const formatRing = (ring: Keyring): string => `${JSON.stringify(ring, null, 2)}\
  * Writes a new keyring. @throws Failure `keys` when one exists; then another process was first, and this process's keys
  * stay unused
  */
-const createRing = (dir: string, ring: Keyring): void => createPrivate(ringPath(dir), formatRing(ring));
+const createRing = (dir: string, ring: Keyring): void => createPrivateFile(ringPath(dir), formatRing(ring));
 
-const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPath(dir), formatRing(ring));
+const replaceRing = (dir: string, ring: Keyring): void => replacePrivateFile(ringPath(dir), formatRing(ring));
 
 /**
  * Reads the keyring.
@@ -232,7 +238,7 @@ const replaceRing = (dir: string, ring: Keyring): void => replacePrivate(ringPat
  */
 export function readRing(dir: string): Keyring {
   const path = ringPath(dir);
-  const text = readPrivate(path).toString("utf8");
+  const text = readPrivateFile(path).toString("utf8");
   let ring: Keyring;
   try {
     ring = Keyring.parse(JSON.parse(text));

@@ -76,10 +76,10 @@ export function signTextSoon<T extends object>(
   signer: Signer,
   object: T,
 ): Promise<{ object: T & SignatureMembers; text: string }> {
-  const { signed, bytes, cut } = prepareToSign(signer, object);
-  return signer.signSoon(bytes).then((raw) => {
-    const signature = Buffer.from(raw).toString("base64url");
-    const [before, after] = [bytes.toString("utf8", 0, cut), bytes.toString("utf8", cut)];
+  const { signed, bytes, signatureOffset } = prepareToSign(signer, object);
+  return signer.signSoon(bytes).then((signatureBytes) => {
+    const signature = Buffer.from(signatureBytes).toString("base64url");
+    const [before, after] = [bytes.toString("utf8", 0, signatureOffset), bytes.toString("utf8", signatureOffset)];
     return { object: { ...signed, signature }, text: `${before}"signature":"${signature}",${after}` };
   });
 }
@@ -96,5 +96,5 @@ function prepareToSign<T extends object>(signer: Signer, object: T) {
   const halves = canonicalHalves(signed, "signature", { published: true });
   // Bytes are kept instead of strings: long concatenated strings that wait for many signatures would burden the garbage
   // collector.
-  return { signed, bytes: Buffer.from(joinHalves(halves)), cut: Buffer.byteLength(`{${halves.before},`) };
+  return { signed, bytes: Buffer.from(joinHalves(halves)), signatureOffset: Buffer.byteLength(`{${halves.before},`) };
 }

@@ -10,7 +10,7 @@ import { thumbprint } from "./signer.ts";
  */
 const checkedKeys = new BoundedMap<string, KeyObject | null>(256);
 
-function usableKey(x: string, publicKey: Uint8Array): KeyObject | null {
+function toUsableKey(x: string, publicKey: Uint8Array): KeyObject | null {
   const cachedKey = checkedKeys.get(x);
   if (cachedKey !== undefined) return cachedKey;
   const key = isUsableKey(publicKey)
@@ -28,7 +28,7 @@ const toX = (publicKey: Uint8Array): string => Buffer.from(publicKey).toString("
  */
 export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): boolean {
   if (publicKey.length !== 32 || signature.length !== 64) return false;
-  const key = usableKey(toX(publicKey), publicKey);
+  const key = toUsableKey(toX(publicKey), publicKey);
   return key !== null && verify(null, bytes, key, signature);
 }
 
@@ -38,7 +38,7 @@ export function verifyBytes(publicKey: Uint8Array, bytes: Uint8Array, signature:
  * time. The arguments are read before this function returns. Resolves to false when OpenSSL fails.
  */
 export function verifySoon(publicKey: Uint8Array, bytes: Uint8Array, signature: Uint8Array): Promise<boolean> {
-  const key = publicKey.length === 32 && signature.length === 64 ? usableKey(toX(publicKey), publicKey) : null;
+  const key = publicKey.length === 32 && signature.length === 64 ? toUsableKey(toX(publicKey), publicKey) : null;
   if (key === null) return Promise.resolve(false);
   return new Promise((resolve) => verify(null, bytes, key, signature, (error, isValid) => resolve(!error && isValid)));
 }
@@ -51,6 +51,6 @@ export function verifyObject(jwks: Jwks, object: unknown, expected: Expectation)
   const examination = examine(jwks, object, expected);
   if (!examination.ok) return examination;
   const { key, publicKey, bytes, signature } = examination;
-  if (thumbprint(key.x) !== key.kid || usableKey(key.x, publicKey) === null) return { ok: false, reason: "bad_key" };
+  if (thumbprint(key.x) !== key.kid || toUsableKey(key.x, publicKey) === null) return { ok: false, reason: "bad_key" };
   return verifyBytes(publicKey, bytes, signature) ? { ok: true } : { ok: false, reason: "bad_signature" };
 }

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { isAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { Failure } from "../errors.ts";
-import { createPrivate, createPrivateFolder, readPrivate, refuseSharedFolder } from "../keys/files.ts";
+import { createPrivateFile, ensurePrivateFolder, readPrivateFile, refuseSharedFolder } from "../keys/files.ts";
 import { parseUrl } from "../url.ts";
 import type { Wallet } from "./rails.ts";
 import { walletOf } from "./wallets.ts";
@@ -56,7 +56,7 @@ type JournalLine = { made: SingleRole } | { made: "blind"; n: number } | ({ used
  * @throws Failure `keys` when other users may read the file, or it holds anything else
  */
 export const readKeyFile = (path: string): Wallet => {
-  const text = readPrivate(path).toString("utf8").trim();
+  const text = readPrivateFile(path).toString("utf8").trim();
   const [signer, address = "", ...otherWords] = text.split(/\s+/);
   if (/^https?:/.test(signer!)) {
     if (parseUrl(signer!) && isAddress(address, { strict: false }) && otherWords.length === 0)
@@ -130,10 +130,10 @@ export class WalletFolder {
    */
   make(blind: number, sells = false): Wallet[] {
     if (!Number.isSafeInteger(blind) || blind < 0) throw new RangeError(`not a number of wallets: ${blind}`);
-    createPrivateFolder(this.dir);
+    ensurePrivateFolder(this.dir);
     if (!existsSync(join(this.dir, SEED_FILE))) {
       if (this.#readJournal().some((line) => "made" in line)) throw this.#seedMissing();
-      createPrivate(join(this.dir, SEED_FILE), `${randomBytes(32).toString("hex")}\n`);
+      createPrivateFile(join(this.dir, SEED_FILE), `${randomBytes(32).toString("hex")}\n`);
     }
     const existing = this.read();
     if (existing.blind.length + blind > MAX_BLIND_WALLETS)
@@ -167,14 +167,14 @@ export class WalletFolder {
 
   #readSeed(): Buffer {
     const path = join(this.dir, SEED_FILE);
-    const text = readPrivate(path).toString("utf8").trim();
+    const text = readPrivateFile(path).toString("utf8").trim();
     if (!/^[0-9a-f]{64}$/i.test(text)) throw new Failure("keys", `${path} is no seed: 64 hex digits are expected`);
     return Buffer.from(text, "hex");
   }
 
   #readJournal(): JournalLine[] {
     if (!existsSync(this.#journalPath)) return [];
-    const text = readPrivate(this.#journalPath).toString("utf8");
+    const text = readPrivateFile(this.#journalPath).toString("utf8");
     // A line that a crash cut off was never acted on: a wallet pays only after its line is on disk.
     const completeLines = text
       .slice(0, text.lastIndexOf("\n") + 1)
@@ -192,7 +192,7 @@ export class WalletFolder {
   /** Appends with one write, so that lines of two processes do not mix. A line that a crash cut off is ended first. */
   #appendJournal(lines: readonly JournalLine[]): void {
     if (lines.length === 0) return;
-    if (!existsSync(this.#journalPath)) createPrivate(this.#journalPath, "");
+    if (!existsSync(this.#journalPath)) createPrivateFile(this.#journalPath, "");
     const fd = openSync(this.#journalPath, "a+", 0o600);
     try {
       const { size } = fstatSync(fd);

@@ -2,7 +2,7 @@ import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Failure } from "../../infra/errors.ts";
-import { createPrivateFolder } from "../../infra/keys/files.ts";
+import { ensurePrivateFolder } from "../../infra/keys/files.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { Pins } from "../published/trust.ts";
 
@@ -143,7 +143,7 @@ export class MonitorState {
    * @throws Failure `record` for a file that is damaged or is no database
    */
   static open(dir: string, onStep: (step: StateStep) => void = () => undefined): MonitorState {
-    createPrivateFolder(dir);
+    ensurePrivateFolder(dir);
     const path = join(dir, "monitor.sqlite");
     closeSync(openSync(path, "a", 0o600));
     const db = new Database(path, { timeout: BUSY_TIMEOUT_MS });

@@ -3,7 +3,7 @@ import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Failure } from "../../infra/errors.ts";
-import { createPrivateFolder } from "../../infra/keys/files.ts";
+import { ensurePrivateFolder } from "../../infra/keys/files.ts";
 import { signerOf } from "../../infra/keys/signer.ts";
 import { isErrno } from "../../infra/store/store.ts";
 import type { NoteSigner } from "../../infra/tree/note.ts";
@@ -56,7 +56,7 @@ export class WitnessState {
    * @throws Failure `record` for a file of another witness, or a damaged or foreign file
    */
   static open(dir: string, name: string, onStep: (step: ChangeStep) => void = () => undefined): WitnessState {
-    createPrivateFolder(dir);
+    ensurePrivateFolder(dir);
     const path = join(dir, "witness.sqlite");
     // SQLite accepts an empty file as a database, and gives its journal files the mode of this file.
     closeSync(openSync(path, "a", 0o600));

@@ -111,7 +111,7 @@ export class Asks {
     if (queue.wasJustProbed(cap, t)) return { queued: true, next: JUST_PROBED };
     const notBeforeMs = Math.max(queue.earliestNewProbe(cap, t), t + this.#delayFor(client));
     const queuedProbeAt = queue.earliestProbe(cap);
-    if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.wait(cap, t));
+    if (queuedProbeAt !== null && queuedProbeAt <= notBeforeMs) return queuedReply(queue.waitOf(cap, t));
     return this.#appendOnce(cap, ask, cap, { now, notBeforeMs, client });
   }
 
@@ -131,7 +131,7 @@ export class Asks {
     const { cap } = ask.knownEndpoint;
     const last = this.#queue.lastRetest(cap);
     if (last !== null && dayOf(new Date(last)) === dayOf(now)) {
-      return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.wait(cap, now.getTime()));
+      return this.#queue.earliestProbe(cap) === null ? null : queuedReply(this.#queue.waitOf(cap, now.getTime()));
     }
     const notBeforeMs = now.getTime() + this.#clientDelayFor(client);
     return this.#appendOnce(`retest ${cap}`, ask, cap, { now, notBeforeMs, client, proof });
@@ -171,7 +171,7 @@ export class Asks {
     const { now, notBeforeMs, client, proof } = askTime;
     const t = now.getTime();
     const queue = this.#queue;
-    const wait = queue.waitFor(ask.normalised, notBeforeMs, t);
+    const wait = queue.waitOfNewAsk(ask.normalised, notBeforeMs, t);
     const retest = proof !== undefined;
     if ((queue.earliestProbe(cap) === null || retest) && !queue.hasRoom(client, retest))
       return { queued: false, next: QUEUE_FULL };
@@ -190,9 +190,9 @@ export class Asks {
     }
     // The record is applied to the queue at once, before it is read back from the log; applying it a second time
     // changes nothing.
-    if (retest) queue.retest(cap, ask.normalised, t, notBeforeMs, client);
-    else queue.ask(cap, ask.normalised, t, notBeforeMs, client);
-    return queuedReply(queue.wait(cap, t));
+    if (retest) queue.addRetest(cap, ask.normalised, t, notBeforeMs, client);
+    else queue.addAsk(cap, ask.normalised, t, notBeforeMs, client);
+    return queuedReply(queue.waitOf(cap, t));
   }
 
   #whyNotQueued({ url }: Ask, error: unknown): string {

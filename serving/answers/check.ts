@@ -5,7 +5,7 @@ import type { Signer } from "../../infra/keys/signer.ts";
 import { isId } from "../../pipelines/record/ids.ts";
 import { DAY_MS, rfc3339 } from "../../pipelines/record/time.ts";
 import { BadUrl, normaliseUrl, toolInUrl } from "../../pipelines/record/url.ts";
-import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE } from "../http/answer-cache.ts";
+import { AnswerCache, type CacheBounds, type CachedAnswer, CHECK_CACHE_BOUNDS } from "../http/answer-cache.ts";
 import { Problem } from "../http/problem.ts";
 import type { Buy, CheckAnswer, CheckFacts, CheckQuery } from "../schemas/check.ts";
 import { headlineOf } from "../tables/entry.ts";
@@ -68,7 +68,7 @@ export class Checks {
   readonly #underway = new Map<string, Promise<SpelledAnswer>>();
 
   constructor(private readonly deps: CheckDeps) {
-    this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE, () => deps.clock.monotonic());
+    this.#cache = new AnswerCache(deps.bounds ?? CHECK_CACHE_BOUNDS, () => deps.clock.monotonic());
   }
 
   /** Returns the cached answer to this query, if there is one, and counts the check for {@link Demand}. */

@@ -7,7 +7,7 @@ import { checkerOf, type KnownAnswer } from "../../pipelines/record/classes.ts";
 import { sellableOf } from "../buy/eligible.ts";
 import { sellerRequest } from "../buy/seller-request.ts";
 import { badField, Problem } from "../http/problem.ts";
-import { requireUsable } from "../http/usable.ts";
+import { refuseUnusableExpectation } from "../http/usable.ts";
 import { type EvaluateAnswer, type EvaluateRequest, MAX_ANSWER_BYTES } from "../schemas/evaluate.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
@@ -96,7 +96,7 @@ export class Evaluations {
     const held_against = this.#describeExpectation(request);
     const call = callOf(this.deps.view(), request);
     const { expect = null } = request;
-    if (expect) await requireUsable(this.deps.reader, expect, "/expect");
+    if (expect) await refuseUnusableExpectation(this.deps.reader, expect, "/expect");
     const bytes = bytesOf(request);
     if (this.#running >= MAX_AT_ONCE) {
       throw new Problem("unavailable", "too many answers are being evaluated", { headers: { "retry-after": "2" } });

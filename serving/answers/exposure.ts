@@ -10,7 +10,7 @@ import {
   type Dependency,
   type ExposureFacts,
   type ExposureLine,
-  ReadExposure,
+  ParsedExposureRequest,
   type Standing,
 } from "../schemas/exposure.ts";
 import type { View } from "../tables/view.ts";
@@ -45,7 +45,7 @@ export class Exposures {
    * @throws Problem bad_request with a pointer to the wrong item; too_many_requests
    */
   async report(request: unknown, client: string): Promise<{ text: string; headers: Record<string, string> }> {
-    const dependencies = validate(ReadExposure, request).dependencies.map(
+    const dependencies = validate(ParsedExposureRequest, request).dependencies.map(
       (one): Dependency => (typeof one === "string" ? { url: one } : one),
     );
     const headers = this.#takeTokens(client, dependencies.length);

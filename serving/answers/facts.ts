@@ -127,7 +127,7 @@ const moreCorrectionsHint = (cap: string, correctionCount: number): string =>
 
 /** Returns a hint that the answer names only some origins of a payee; null when it names all. */
 function moreOriginsHint(view: View, { pay_to }: CheckQuery): string | null {
-  const originCount = pay_to === undefined ? 0 : view.payees.origins(pay_to);
+  const originCount = pay_to === undefined ? 0 : view.payees.countOrigins(pay_to);
   if (originCount <= MAX_ORIGINS) return null;
   return `The first ${MAX_ORIGINS} of the ${originCount} origins that pay ${pay_to} are named.`;
 }

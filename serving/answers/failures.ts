@@ -4,9 +4,9 @@ import { Problem } from "../http/problem.ts";
 import type { FailedCall, FailuresAnswer } from "../schemas/trust.ts";
 import {
   applyFacts,
+  type EndpointPaidCalls,
   hasNotFailed,
   type PaidFact,
-  type PaidPart,
   type PaidRow,
   type PaidRows,
 } from "../tables/paid-rows.ts";
@@ -75,8 +75,11 @@ class BoundedReads {
    * after a call, such as a late settlement. A file that is too long is skipped and noted. Returns null when reading a
    * file would exceed what is left of this answer's limits.
    */
-  async readEndpoint(files: readonly EvidenceFile[], cap: string): Promise<{ key: string; part: PaidPart }[] | null> {
-    const parts: { key: string; part: PaidPart }[] = [];
+  async readEndpoint(
+    files: readonly EvidenceFile[],
+    cap: string,
+  ): Promise<{ key: string; part: EndpointPaidCalls }[] | null> {
+    const parts: { key: string; part: EndpointPaidCalls }[] = [];
     for (const file of files) {
       if (this.paid.isTooLong(file)) {
         this.skippedFiles.push(file.key);

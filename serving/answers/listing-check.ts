@@ -92,7 +92,7 @@ export class ListingChecks {
     const retry = { headers: { "retry-after": String(RETRY_S) } };
     const place = this.#places.tryTake({ client, domain });
     if (!place) {
-      if (this.#places.heldBy({ domain }) > 0) {
+      if (this.#places.heldCountOf({ domain }) > 0) {
         throw new Problem("too_many_requests", `${domain} is being looked at`, retry);
       }
       const detail = "as many looks are under way as there are places for, or as one client's share of them";

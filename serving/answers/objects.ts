@@ -5,7 +5,7 @@ import { SourceDown } from "../../pipelines/published/errors.ts";
 import { kindOfKey, OBJECTS, type ObjectHeaders, type ObjectKind } from "../../pipelines/published/objects.ts";
 import { OPEN_HEADERS } from "../http/open.ts";
 import { Problem } from "../http/problem.ts";
-import { matchesEtag, notModifiedSince } from "../http/reply.ts";
+import { isUnmodifiedSince, matchesEtag } from "../http/reply.ts";
 import { parseRange } from "../http/request.ts";
 import type { Streams } from "../http/streams.ts";
 
@@ -96,7 +96,7 @@ export class PublicObjects {
       ...(kind === "call" ? { "content-disposition": "attachment" } : {}),
     };
     if (isImmutable) headers["last-modified"] = info.modifiedAt.toUTCString();
-    if (matchesEtag(request, etag) || (isImmutable && notModifiedSince(request, info.modifiedAt)))
+    if (matchesEtag(request, etag) || (isImmutable && isUnmodifiedSince(request, info.modifiedAt)))
       return new FastResponse(null, { status: 304, headers });
     if (REPLACED_KINDS.has(kind)) return this.#answerReplaceable(info, request, headers);
     // Range is defined for GET alone (RFC 9110 section 14.2).

@@ -1,14 +1,14 @@
 import { type SpelledWord, splitWords } from "../../infra/text-index.ts";
 import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import { NETWORK_NAMES } from "../../pipelines/record/networks.ts";
-import type { Order } from "../schemas/search.ts";
+import type { SortOrder } from "../schemas/search.ts";
 
 /** A search query, split into its conditions and its words. */
 export interface Question {
   /** Words that an endpoint should hold. */
   words: readonly SpelledWord[];
   /** Order of the results that the query asks for; null: none. */
-  order: Order | null;
+  order: SortOrder | null;
   /** Highest price, in dollars. */
   maxPrice: string | null;
   /** Name of a blockchain network, in lower case with hyphens (`base-sepolia`). */
@@ -33,7 +33,7 @@ const STOP_WORDS: ReadonlySet<string> = new Set(
 );
 
 /** Words that ask for an order of the results. */
-const ORDER_WORDS: Readonly<Record<string, Order>> = {
+const ORDER_WORDS: Readonly<Record<string, SortOrder>> = {
   ...{ cheap: "price", cheaper: "price", cheapest: "price", günstig: "price", günstigste: "price", billigste: "price" },
   ...{
     fast: "latency",
@@ -86,7 +86,7 @@ export function readQuestion(q: string): Question {
   if (maxPrice) takeMatch(MAX_PRICE);
   const network = takeMatch(ON_NETWORK)?.[1]?.toLowerCase().replaceAll(" ", "-") ?? null;
   const lowestPhrase = takeMatch(LOWEST)?.[0];
-  let order: Order | null = lowestPhrase === undefined ? null : /latency/i.test(lowestPhrase) ? "latency" : "price";
+  let order: SortOrder | null = lowestPhrase === undefined ? null : /latency/i.test(lowestPhrase) ? "latency" : "price";
   const words: SpelledWord[] = [];
   for (const one of splitWords(rest, MAX_WORDS_READ)) {
     if (Object.hasOwn(ORDER_WORDS, one.word)) order ??= ORDER_WORDS[one.word]!;

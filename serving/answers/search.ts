@@ -5,7 +5,7 @@ import { formatMoney, parseMoney } from "../../pipelines/record/money.ts";
 import type { Band } from "../../pipelines/record/vocabulary.ts";
 import type { VolatileRow } from "../../pipelines/record/volatile.ts";
 import type { Buy, Observed } from "../schemas/check.ts";
-import type { FoundCapability, Order, SearchAnswer, SearchQuery } from "../schemas/search.ts";
+import type { FoundCapability, SearchAnswer, SearchQuery, SortOrder } from "../schemas/search.ts";
 import { type Entry, headlineOf, isListed, type ListedEntry } from "../tables/entry.ts";
 import type { LayeredMap } from "../tables/layered-map.ts";
 import type { View } from "../tables/view.ts";
@@ -47,7 +47,7 @@ interface Ranking {
  * that differs from the old one only in other volatile rows (the facts that change faster than cards) has the same map
  * and the same such endpoints, so nothing is sorted again.
  */
-const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtful"]; ranking: Promise<Ranking> }>();
+const rankings = new WeakMap<LayeredMap<Entry>, { doubtful: View["doubtfulComposites"]; ranking: Promise<Ranking> }>();
 
 interface RankedEntry {
   entry: ListedEntry;
@@ -62,9 +62,9 @@ const byRank = (a: RankedEntry, b: RankedEntry): number =>
 
 /** Returns the ranking of a view's entries. It is sorted once, in steps between which the event loop has its turn. */
 function rankingOf(view: View): Promise<Ranking> {
-  const { entries, doubtful } = view;
+  const { entries, doubtfulComposites: doubtful } = view;
   const cached = rankings.get(entries);
-  if (cached && view.hasSameDoubtful(cached.doubtful)) return cached.ranking;
+  if (cached && view.hasSameDoubtfulComposites(cached.doubtful)) return cached.ranking;
   const ranking = runYielding(makeRanking(view), STEPS_PER_TURN);
   rankings.set(entries, { doubtful, ranking });
   return ranking;
@@ -215,7 +215,7 @@ export async function findEndpoints(
     return { words: [], hits: entries.map((entry) => ({ entry, lackedWords: [], fit: 0 })) };
   }
   const matched = await view.wordIndex.match(view, question.words, byClass);
-  const fits = fitsOf(matched, view.wordIndex.rows);
+  const fits = fitsOf(matched, view.wordIndex.rowCount);
   const [good, failed] = await groupByFit(view, ranking, fits);
   const hasWholeMatch = (places: readonly number[][]): boolean => places[0]!.length + places[1]!.length > 0;
   // Which endpoints without an F are listed: if one of them contains every word, those that contain every word (fits 0
@@ -253,7 +253,7 @@ interface SearchFilter {
   network: string | null;
   /** CAIP-2 ids of the networks that `network` means. */
   networks: ReadonlySet<string> | null;
-  order: Order;
+  order: SortOrder;
 }
 
 function filterOf(

@@ -7,7 +7,7 @@ import type { SellerQuote } from "../../pipelines/orders/seller.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import type { JudgedBy } from "../../pipelines/record/order-step.ts";
 import { Problem } from "../http/problem.ts";
-import { requireUsable } from "../http/usable.ts";
+import { refuseUnusableExpectation } from "../http/usable.ts";
 import { ExecuteRequest, MAX_CANDIDATES } from "../schemas/route.ts";
 import { saleRefusal, sellableOf } from "./eligible.ts";
 import { type CallDescription, outlinesOf } from "./extensions.ts";
@@ -182,7 +182,7 @@ const NO_CANDIDATE = "No endpoint in the record fits the request; POST /v1/route
 export async function execute(selling: PayOnDelivery, execution: Execution): Promise<Response> {
   const { checkout, sales } = selling;
   const { payment, bytes, request } = execution;
-  if (request.expect) await requireUsable(sales.seller.reader, request.expect, "/expect");
+  if (request.expect) await refuseUnusableExpectation(sales.seller.reader, request.expect, "/expect");
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${EXECUTE_PATH}\n`), bytes]));
   if (!payment) return executeNew(selling, execution, requestSha256);
   return checkout.answer(payment, requestSha256, saleOf(selling, 0n), () =>

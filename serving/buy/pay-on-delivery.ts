@@ -13,7 +13,7 @@ import type { BuyersExpectation } from "../../pipelines/record/expectation.ts";
 import { platformOf } from "../../pipelines/record/url.ts";
 import { Limiter, takeOfEach } from "../http/limits.ts";
 import { Problem } from "../http/problem.ts";
-import { requireUsable } from "../http/usable.ts";
+import { refuseUnusableExpectation } from "../http/usable.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { Checkout, refusalOffer, type Sales } from "./checkout.ts";
@@ -151,7 +151,7 @@ export class PayOnDelivery {
     const request = sellerRequest(sellable, viaCall);
     if (request.url.length > 4096) throw new Problem("bad_request", "the seller's address with this query is too long");
     const { payment, expect } = viaCall;
-    if (expect) await requireUsable(this.sales.seller.reader, expect, `/headers/${EXPECT_HEADER}`);
+    if (expect) await refuseUnusableExpectation(this.sales.seller.reader, expect, `/headers/${EXPECT_HEADER}`);
     if (!payment) return this.#callNew(viaCall, sellable, request);
     return this.checkout.answer(payment, requestSha256Of(request, expect), this.#saleOf(sellable, viaCall), () =>
       this.#callNew(viaCall, sellable, request),

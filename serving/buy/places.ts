@@ -58,7 +58,7 @@ async function takePlace(places: Places, holder: Holder, withinMs: number): Prom
   const place = await places.take(holder, AbortSignal.timeout(Math.max(0, Math.ceil(withinMs))));
   if (place) return withLifetime(place);
   const headers = { "retry-after": RETRY_S };
-  const heldCount = places.heldBy(holder);
+  const heldCount = places.heldCountOf(holder);
   if (heldCount === 0)
     throw new Problem("unavailable", `all places for ${places.name} are taken; nothing was done`, { headers });
   const detail = `${heldCount} ${places.name} of one buyer, network or seller are under way, which is its share now; nothing was done`;

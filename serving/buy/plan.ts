@@ -6,7 +6,7 @@ import { knownFacts } from "../answers/facts.ts";
 import { readQuestion } from "../answers/question.ts";
 import { retryVerdictOf } from "../answers/retry.ts";
 import { findEndpoints, type Hit, RANKED } from "../answers/search.ts";
-import { PASSED_OVER, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
+import { PASSED_OVER_TEXTS, type PassedOver, type PlanAnswer, type PlanQuery } from "../schemas/route.ts";
 import { headlineOf } from "../tables/entry.ts";
 import type { View } from "../tables/view.ts";
 import { buyTerms, type SaleContext } from "./eligible.ts";
@@ -129,9 +129,9 @@ export async function rankEndpointsFor(view: View, query: PlanQuery, context: Pl
     need: query.need,
     rule: RULE,
     candidates: rankCandidates(fitting).slice(0, query.limit),
-    passed_over: (Object.keys(PASSED_OVER) as PassedOver[])
+    passed_over: (Object.keys(PASSED_OVER_TEXTS) as PassedOver[])
       .filter((reason) => skippedCounts.has(reason))
-      .map((reason) => ({ reason, says: PASSED_OVER[reason], count: skippedCounts.get(reason)! })),
+      .map((reason) => ({ reason, says: PASSED_OVER_TEXTS[reason], count: skippedCounts.get(reason)! })),
     looked_at: examinedCount,
     more: hasMore || fitting.length > query.limit,
   };

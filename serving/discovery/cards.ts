@@ -31,12 +31,12 @@ const createSoldTest =
 
 /** The skills of the A2A card: the operations that are also MCP tools. */
 function skillsOf(operations: readonly Operation[]): AgentCard["skills"] {
-  const tagFor = new Map(operations.flatMap((row) => (row.tool ? [[row.tool.name, tagOf(row)] as const] : [])));
+  const tagByToolName = new Map(operations.flatMap((row) => (row.tool ? [[row.tool.name, tagOf(row)] as const] : [])));
   return toolsOf(operations).map(({ name, title, description }) => ({
     id: name,
     name: title,
     description,
-    tags: ["x402", "payments", "trust", tagFor.get(name)!],
+    tags: ["x402", "payments", "trust", tagByToolName.get(name)!],
   }));
 }
 
@@ -64,10 +64,10 @@ export function makeAgentCard(operations: readonly Operation[], { baseUrl, answe
   };
   const base64url = (text: string): string => Buffer.from(text).toString("base64url");
   const header = { alg: "EdDSA", kid: answers.kid, typ: "JOSE", jku: `${baseUrl}/.well-known/svc-keys.json` };
-  const head = base64url(JSON.stringify(header));
+  const protectedHeader = base64url(JSON.stringify(header));
   const payload = base64url(canonicalText(card));
-  const signature = Buffer.from(answers.sign(Buffer.from(`${head}.${payload}`))).toString("base64url");
-  return { ...card, signatures: [{ protected: head, signature }] };
+  const signature = Buffer.from(answers.sign(Buffer.from(`${protectedHeader}.${payload}`))).toString("base64url");
+  return { ...card, signatures: [{ protected: protectedHeader, signature }] };
 }
 
 function registrationsOf(agent: string | null): AgentRegistration["registrations"] {

@@ -116,11 +116,11 @@ class Components {
       uri: (id) => `${COMPONENT_PREFIX}${id}`,
     });
     const withoutIds = ([name, { $schema, $id, ...schema }]: [string, Json]): [string, Json] => [name, schema];
-    const byName = ([a]: [string, Json], [b]: [string, Json]): number => (a < b ? -1 : 1);
+    const compareNames = ([a]: [string, Json], [b]: [string, Json]): number => (a < b ? -1 : 1);
     return Object.fromEntries(
       Object.entries(schemas as Record<string, Json>)
         .map(withoutIds)
-        .sort(byName),
+        .sort(compareNames),
     );
   }
 }
@@ -271,7 +271,7 @@ function requestHeadersOf({ type, price, requestHeaders = [], ...row }: Describe
 }
 
 /** Returns the payment extension that crawlers of paid APIs read. */
-const paymentInfo = ({ mode, amount }: Price): Json => ({
+const paymentInfoOf = ({ mode, amount }: Price): Json => ({
   price: mode === "fixed" ? { mode, currency: "USD", amount } : { mode, currency: "USD", min: amount },
   protocols: [{ x402: {} }],
 });
@@ -286,7 +286,7 @@ function operationOf(operation: DescribedOperation, components: Components, serv
     summary,
     tags: [tagOf(operation)],
     security: operation.bearer ? [{ watcherToken: [] }] : operation.wallet ? [{ wallet: [] }] : [],
-    ...(price ? { "x-payment-info": paymentInfo(price) } : {}),
+    ...(price ? { "x-payment-info": paymentInfoOf(price) } : {}),
     ...(maxAgeS > 0 ? { "x-max-age-seconds": maxAgeS } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
     ...(body

@@ -17,7 +17,7 @@ export interface CacheBounds {
   maxBytes: number;
 }
 
-export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
+export const CHECK_CACHE_BOUNDS: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, maxBytes: 64 * 1024 * 1024 };
 
 /**
  * Caches answers by query, with bounds on their age, number and size; the oldest is evicted first. All
@@ -26,7 +26,7 @@ export const CHECK_CACHE: CacheBounds = { ttlMs: 60_000, maxEntries: 50_000, max
  */
 export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
   readonly #answers = new Map<string, A>();
-  #bytes = 0;
+  #usedBytes = 0;
 
   constructor(
     private readonly bounds: CacheBounds,
@@ -46,12 +46,12 @@ export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
     const existing = this.#answers.get(key);
     if (existing) this.#drop(key, existing);
     this.#answers.set(key, answer);
-    this.#bytes += key.length + answer.bytes.length;
-    for (const [oldest, dropped] of this.#answers) {
+    this.#usedBytes += key.length + answer.bytes.length;
+    for (const [oldestKey, oldestAnswer] of this.#answers) {
       const { ttlMs, maxEntries, maxBytes } = this.bounds;
-      const isFull = this.#answers.size > maxEntries || this.#bytes > maxBytes;
-      if (!isFull && this.now() - dropped.madeAt < ttlMs) return;
-      this.#drop(oldest, dropped);
+      const isFull = this.#answers.size > maxEntries || this.#usedBytes > maxBytes;
+      if (!isFull && this.now() - oldestAnswer.madeAt < ttlMs) return;
+      this.#drop(oldestKey, oldestAnswer);
     }
   }
 
@@ -61,6 +61,6 @@ export class AnswerCache<A extends CachedAnswer = CachedAnswer> {
 
   #drop(key: string, answer: A): void {
     this.#answers.delete(key);
-    this.#bytes -= key.length + answer.bytes.length;
+    this.#usedBytes -= key.length + answer.bytes.length;
   }
 }

@@ -26,7 +26,7 @@ function weightsOf(acceptEncoding: string): Map<string, number> {
  * Returns the coding that a client prefers (RFC 9110 section 12.5.3); among equal ones zstd, then gzip, then identity.
  * A client that accepts none of them gets identity, as the section allows, instead of an error.
  */
-export function negotiate(acceptEncoding: string | null): Coding {
+export function negotiateCoding(acceptEncoding: string | null): Coding {
   if (!acceptEncoding) return "identity";
   const weights = weightsOf(acceptEncoding);
   const weight = (name: Coding): number => weights.get(name) ?? weights.get("*") ?? 0;
@@ -45,16 +45,17 @@ export async function* compressChunks(chunks: AsyncIterable<Uint8Array>, coding:
     yield* chunks;
     return;
   }
-  const packer = coding === "gzip" ? createGzip({ level: 6 }) : new CompressStream({ compressionLevel: ZSTD_LEVEL });
+  const compressor =
+    coding === "gzip" ? createGzip({ level: 6 }) : new CompressStream({ compressionLevel: ZSTD_LEVEL });
   const source = Readable.from(chunks, { objectMode: true, highWaterMark: 2 });
-  const finished = pipeline(source, packer);
+  const finished = pipeline(source, compressor);
   // The loop below throws the same failure; without this handler it would count as unhandled and end the process.
   finished.catch(() => {});
   try {
-    for await (const chunk of packer) yield chunk as Uint8Array;
+    for await (const chunk of compressor) yield chunk as Uint8Array;
     await finished;
   } finally {
-    packer.destroy();
+    compressor.destroy();
     source.destroy();
   }
 }

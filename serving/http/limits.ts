@@ -12,7 +12,7 @@ export interface Limit {
 
 /** The result of taking tokens. */
 export interface LimitResult {
-  /** Whether the tokens were taken; false: the client is refused. */
+  /** True if the tokens were taken. False if the client is refused. */
   ok: boolean;
   /** Whole tokens left. */
   remaining: number;
@@ -28,7 +28,7 @@ const MAX_CLIENTS = 100_000;
  * is forgotten starts with a full bucket again, so a flood of addresses can loosen limits but not exhaust memory.
  */
 export class Limiter {
-  readonly #buckets = new Map<string, { tokens: number; at: number }>();
+  readonly #buckets = new Map<string, { tokens: number; countedAt: number }>();
 
   constructor(
     readonly limit: Limit,
@@ -44,14 +44,14 @@ export class Limiter {
     const ok = tokens >= 1 - 1e-6;
     const tokensLeft = ok ? tokens - cost : tokens;
     this.#setBucket(client, tokensLeft);
-    const waitMs = (ok ? quota - tokensLeft : 1 - tokensLeft) / this.#perMs;
+    const waitMs = (ok ? quota - tokensLeft : 1 - tokensLeft) / this.#tokensPerMs;
     const remaining = Math.max(0, Math.floor(tokensLeft + 1e-6));
     return { ok, remaining, resetS: Math.max(1, Math.ceil(Math.round(waitMs) / 1000)) };
   }
 
   /** Returns the ms until a client has `cost` tokens. */
   msUntil(client: string, cost: number): number {
-    return Math.max(0, cost - this.#tokensOf(client)) / this.#perMs;
+    return Math.max(0, cost - this.#tokensOf(client)) / this.#tokensPerMs;
   }
 
   /** Takes tokens even if the client has none, such as for bytes already sent. A negative cost returns tokens. */
@@ -59,21 +59,23 @@ export class Limiter {
     this.#setBucket(client, this.#tokensOf(client) - cost);
   }
 
-  get #perMs(): number {
+  get #tokensPerMs(): number {
     return this.limit.quota / (this.limit.windowS * 1000);
   }
 
   #tokensOf(client: string): number {
     const { quota } = this.limit;
     const bucket = this.#buckets.get(client);
-    return bucket ? Math.min(quota, bucket.tokens + Math.max(0, this.now() - bucket.at) * this.#perMs) : quota;
+    return bucket
+      ? Math.min(quota, bucket.tokens + Math.max(0, this.now() - bucket.countedAt) * this.#tokensPerMs)
+      : quota;
   }
 
   #setBucket(client: string, tokens: number): void {
     if (!this.#buckets.delete(client) && this.#buckets.size >= this.maxClients) {
       this.#buckets.delete(this.#buckets.keys().next().value!);
     }
-    this.#buckets.set(client, { tokens, at: this.now() });
+    this.#buckets.set(client, { tokens, countedAt: this.now() });
   }
 
   /** Returns the headers `RateLimit-Policy` and `RateLimit`, and `Retry-After` when refused. */
@@ -121,7 +123,8 @@ export function parseProxies(proxies: readonly string[]): Cidr[] {
 const isTrusted = (address: Address, trusted: readonly Cidr[]): boolean =>
   trusted.some(([block, bits]) => block.kind() === address.kind() && address.match(block, bits));
 
-const readAddress = (text: string): Address | null => {
+/** Parses an address, which may have brackets, a port and a zone; null for a text that is no address. */
+const parseAddress = (text: string): Address | null => {
   const addressText = text
     .trim()
     .replace(/^\[(.*)\](?::\d+)?$/, "$1")
@@ -134,14 +137,14 @@ const readAddress = (text: string): Address | null => {
  * Its addresses are read from the right, past further trusted proxies; an invalid one ends the search at the last
  * valid address.
  */
-export function clientKey(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
+export function clientKeyOf(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
   if (!peer) return "local";
   if (trusted.length === 0 && !peer.includes(":")) return peer;
-  let client = readAddress(peer);
+  let client = parseAddress(peer);
   if (!client) return "local";
   const hops = forwarded && trusted.length > 0 ? forwarded.slice(-2000).split(",") : [];
   while (hops.length > 0 && isTrusted(client, trusted)) {
-    const hop = readAddress(hops.pop()!);
+    const hop = parseAddress(hops.pop()!);
     if (!hop) break;
     client = hop;
   }
@@ -150,9 +153,9 @@ export function clientKey(peer: string | undefined, forwarded: string | null, tr
 
 /**
  * Returns the key of the client that a socket belongs to; null for a trusted proxy, whose sockets many clients share
- * ({@link clientKey} tells their requests apart).
+ * ({@link clientKeyOf} tells their requests apart).
  */
-export function socketKey(peer: string | undefined, trusted: readonly Cidr[]): string | null {
-  const address = peer === undefined ? null : readAddress(peer);
-  return address !== null && isTrusted(address, trusted) ? null : clientKey(peer, null, []);
+export function socketKeyOf(peer: string | undefined, trusted: readonly Cidr[]): string | null {
+  const address = peer === undefined ? null : parseAddress(peer);
+  return address !== null && isTrusted(address, trusted) ? null : clientKeyOf(peer, null, []);
 }

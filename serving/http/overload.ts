@@ -10,14 +10,14 @@ export const OVERLOAD_LIMITS = {
   /** A timer that fires later than this counts as slow, ms. */
   slowMs: 200,
   /**
-   * A process is overloaded after this many slow timers in succession, if together they were at least `slowInAllMs`
+   * A process is overloaded after this many slow timers in succession, if together they were at least `minTotalLateMs`
    * late.
    */
-  slowLooks: 3,
-  slowInAllMs: 1_000,
-  /** A process has recovered after `steadyLooks` timers in succession that were late by less than this, ms. */
+  minSlowTimers: 3,
+  minTotalLateMs: 1_000,
+  /** A process has recovered after `minSteadyTimers` timers in succession that were late by less than this, ms. */
   steadyMs: 50,
-  steadyLooks: 10,
+  minSteadyTimers: 10,
   /** Share of sockets in use at which a process is overloaded, and below which it has recovered. */
   fullShare: 0.9,
   recoveredShare: 0.75,
@@ -38,13 +38,16 @@ const RETRY_S = { least: 2, most: 8 };
  * and to requests for their orders.
  */
 export class Overload {
-  #slowTimers = { looks: 0, ms: 0 };
-  #steadyTimers = 0;
+  #slowTimers = { count: 0, totalLateMs: 0 };
+  #steadyTimerCount = 0;
+  /** True from several slow timers in succession until several steady ones. */
   #isLate = false;
+  /** True while nearly all sockets are in use. */
   #isFull = false;
+  /** True while connections wait long to be accepted. */
   #isQueued = false;
-  #socketShare: () => number = () => 0;
-  #acceptWaitMs: () => number = () => 0;
+  #getSocketShare: () => number = () => 0;
+  #getAcceptWaitMs: () => number = () => 0;
   readonly #stopWatching: () => void;
 
   constructor(
@@ -55,24 +58,24 @@ export class Overload {
     this.#stopWatching = lag((lateMs) => this.#onTimer(lateMs));
   }
 
-  /** Sets the source of the share of sockets in use. @param share from 0 to 1 */
-  setSocketShare(share: () => number): void {
-    this.#socketShare = share;
+  /** Sets the source of the share of sockets in use. @param getShare returns the share, from 0 to 1 */
+  setSocketShare(getShare: () => number): void {
+    this.#getSocketShare = getShare;
   }
 
-  /** Sets the source of the time that a connection waits to be accepted. @param waitMs in ms */
-  setAcceptWait(waitMs: () => number): void {
-    this.#acceptWaitMs = waitMs;
+  /** Sets the source of the time that a connection waits to be accepted. @param getWaitMs returns the time, ms */
+  setAcceptWait(getWaitMs: () => number): void {
+    this.#getAcceptWaitMs = getWaitMs;
   }
 
-  /** Whether this process is overloaded. */
-  get isBehind(): boolean {
+  /** True while this process is overloaded for any of the three reasons, else false. */
+  get isOverloaded(): boolean {
     return this.#isLate || this.#isFull || this.#isQueued;
   }
 
   /** Refuses a free request while this process is overloaded. @throws Problem unavailable */
   refuseFree(operation: string): void {
-    if (!this.isBehind) return;
+    if (!this.isOverloaded) return;
     this.metrics?.count("touchstone_http_shed_total", { operation });
     const { least, most } = RETRY_S;
     const headers = { "retry-after": String(least + Math.floor(this.random() * (most - least + 1))) };
@@ -90,22 +93,24 @@ export class Overload {
   #onTimer(lateMs: number): void {
     const {
       slowMs,
-      slowLooks,
-      slowInAllMs,
+      minSlowTimers,
+      minTotalLateMs,
       steadyMs,
-      steadyLooks,
+      minSteadyTimers,
       fullShare,
       recoveredShare,
       longWaitMs,
       recoveredWaitMs,
     } = OVERLOAD_LIMITS;
     this.#slowTimers =
-      lateMs >= slowMs ? { looks: this.#slowTimers.looks + 1, ms: this.#slowTimers.ms + lateMs } : { looks: 0, ms: 0 };
-    this.#steadyTimers = lateMs < steadyMs ? this.#steadyTimers + 1 : 0;
-    if (this.#slowTimers.looks >= slowLooks && this.#slowTimers.ms >= slowInAllMs) this.#isLate = true;
-    else if (this.#steadyTimers >= steadyLooks) this.#isLate = false;
-    this.#isFull = this.#socketShare() >= (this.#isFull ? recoveredShare : fullShare);
-    this.#isQueued = this.#acceptWaitMs() >= (this.#isQueued ? recoveredWaitMs : longWaitMs);
-    this.metrics?.gauge("touchstone_http_overloaded", Number(this.isBehind));
+      lateMs >= slowMs
+        ? { count: this.#slowTimers.count + 1, totalLateMs: this.#slowTimers.totalLateMs + lateMs }
+        : { count: 0, totalLateMs: 0 };
+    this.#steadyTimerCount = lateMs < steadyMs ? this.#steadyTimerCount + 1 : 0;
+    if (this.#slowTimers.count >= minSlowTimers && this.#slowTimers.totalLateMs >= minTotalLateMs) this.#isLate = true;
+    else if (this.#steadyTimerCount >= minSteadyTimers) this.#isLate = false;
+    this.#isFull = this.#getSocketShare() >= (this.#isFull ? recoveredShare : fullShare);
+    this.#isQueued = this.#getAcceptWaitMs() >= (this.#isQueued ? recoveredWaitMs : longWaitMs);
+    this.metrics?.gauge("touchstone_http_overloaded", Number(this.isOverloaded));
   }
 }

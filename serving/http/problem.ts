@@ -58,7 +58,7 @@ export class Problem extends Error {
 }
 
 /** Returns the document of a problem. @param instance path of the request */
-export function problemOf(problem: Problem, instance: string): ProblemDocument {
+export function problemDocumentOf(problem: Problem, instance: string): ProblemDocument {
   const { status, title } = PROBLEMS[problem.code];
   return {
     type: `/docs/api#${problem.code.replaceAll("_", "-")}`,
@@ -72,7 +72,7 @@ export function problemOf(problem: Problem, instance: string): ProblemDocument {
 
 /** Returns the response of a problem, which must not be cached. @param instance path of the request */
 export function problemResponse(problem: Problem, instance: string): Response {
-  return new FastResponse(JSON.stringify(problemOf(problem, instance)), {
+  return new FastResponse(JSON.stringify(problemDocumentOf(problem, instance)), {
     status: PROBLEMS[problem.code].status,
     headers: {
       "content-type": "application/problem+json",

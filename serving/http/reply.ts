@@ -4,7 +4,7 @@ import { FORM_HEADERS } from "../pages/layout.ts";
 import { OPEN_HEADERS } from "./open.ts";
 import { Problem } from "./problem.ts";
 
-const OPEN_LINES = Object.entries(OPEN_HEADERS);
+const OPEN_HEADER_LINES = Object.entries(OPEN_HEADERS);
 
 /** The part of a request that conditional answers need. */
 export interface ConditionalRequest {
@@ -14,19 +14,23 @@ export interface ConditionalRequest {
 /** Returns a strong ETag from a hash of a text. */
 export const etagOfText = (text: string): string => `"${sha256hex(text).slice(0, 32)}"`;
 
-/** Reports whether If-None-Match matches an ETag, by weak comparison (RFC 9110 section 13.1.2). */
+/**
+ * Returns true if If-None-Match matches an ETag, by weak comparison (RFC 9110 section 13.1.2). Returns false if it does
+ * not, or if the header is absent.
+ */
 export function matchesEtag(request: ConditionalRequest, etag: string): boolean {
   const header = request.headers.get("if-none-match");
   if (header === null) return false;
   if (header.trim() === "*") return true;
-  return header.split(",").some((one) => one.trim().replace(/^W\//, "") === etag);
+  return header.split(",").some((tag) => tag.trim().replace(/^W\//, "") === etag);
 }
 
 /**
- * Reports whether If-Modified-Since shows that the client has the object; false when If-None-Match is present (RFC 9110
- * section 13.1.3). Only for objects that never change, since the header has a resolution of one second.
+ * Returns true if If-Modified-Since shows that the client has the object. Returns false if it does not, and also if it
+ * is absent or If-None-Match is present (RFC 9110 section 13.1.3). Only for objects that never change, since the header
+ * has a resolution of one second.
  */
-export function notModifiedSince(request: ConditionalRequest, modifiedAt: Date): boolean {
+export function isUnmodifiedSince(request: ConditionalRequest, modifiedAt: Date): boolean {
   const since = Date.parse(request.headers.get("if-modified-since") ?? "");
   return !request.headers.has("if-none-match") && Math.floor(modifiedAt.getTime() / 1000) * 1000 <= since;
 }
@@ -45,7 +49,7 @@ export function reply(
   body: string | Uint8Array | ReadableStream | null,
   { type, cache, etag, headers }: Representation,
 ): Response {
-  const headerLines: [string, string][] = [...OPEN_LINES, ["cache-control", cache]];
+  const headerLines: [string, string][] = [...OPEN_HEADER_LINES, ["cache-control", cache]];
   for (const name in headers) headerLines.push([name, headers[name]!]);
   if (etag !== undefined) headerLines.push(["etag", etag]);
   if (etag !== undefined && matchesEtag(request, etag))
@@ -63,7 +67,12 @@ export const TEXT_TYPE = "text/plain; charset=utf-8";
 export const uncachedJson = (value: object, status: number, headers: Record<string, string>): Response =>
   new FastResponse(JSON.stringify(value), {
     status,
-    headers: [...OPEN_LINES, ["cache-control", "no-store"], ["content-type", JSON_TYPE], ...Object.entries(headers)],
+    headers: [
+      ...OPEN_HEADER_LINES,
+      ["cache-control", "no-store"],
+      ["content-type", JSON_TYPE],
+      ...Object.entries(headers),
+    ],
   });
 
 /** Refuses a form that was submitted from a page of another site. @throws Problem bad_request */

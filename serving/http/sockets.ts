@@ -5,7 +5,7 @@ import { Places } from "../../infra/shares.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 
 /** Least number of measurements within `slow_after_s`. */
-const MEASUREMENTS = 10;
+const MIN_MEASUREMENTS = 10;
 /** Longest pause between two measurements, ms. */
 const MAX_PAUSE_MS = 1_000;
 
@@ -29,7 +29,7 @@ interface SocketState {
   /** The newest answer; the body of its request may still be arriving. */
   newestAnswer: ServerResponse | null;
   /** Number of requests whose answers are not completely sent. */
-  unanswered: number;
+  unansweredCount: number;
 }
 
 /**
@@ -52,7 +52,8 @@ export function guardSockets(
 ): () => number {
   const watched = new Map<Socket, SocketState>();
   const places = new Places({ name: "sockets", size: limits.sockets, most: { client: limits.sockets_per_client } });
-  const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / MEASUREMENTS);
+  const pauseMs = Math.min(MAX_PAUSE_MS, (limits.slow_after_s * 1000) / MIN_MEASUREMENTS);
+  // Bytes that a socket has to send or receive from one measurement to the next.
   const dueBytes = (limits.min_bytes_per_s * pauseMs) / 1000;
   const graceBytes = limits.min_bytes_per_s * limits.slow_after_s;
   const countRefused = (bound: "client" | "total"): void =>
@@ -60,24 +61,27 @@ export function guardSockets(
   const countCut = (reason: "slow_reader" | "slow_writer" | "pipelined"): void =>
     metrics?.count("touchstone_http_sockets_cut_total", { reason });
 
-  const measure = (): void => {
-    for (const [socket, one] of watched) {
+  /** Measures every socket, and closes those that are too slow. */
+  const cutSlowSockets = (): void => {
+    for (const [socket, state] of watched) {
       const waitingBytes = socket.writableLength;
       const drained = socket.bytesWritten - waitingBytes;
-      one.sendingCredit =
-        waitingBytes > 0 ? Math.min(graceBytes, one.sendingCredit + drained - one.drainedBytes - dueBytes) : graceBytes;
-      const isReceiving = one.newestAnswer !== null && !one.newestAnswer.req.complete;
-      one.receivingCredit = isReceiving
-        ? Math.min(graceBytes, one.receivingCredit + socket.bytesRead - one.receivedBytes - dueBytes)
+      state.sendingCredit =
+        waitingBytes > 0
+          ? Math.min(graceBytes, state.sendingCredit + drained - state.drainedBytes - dueBytes)
+          : graceBytes;
+      const isReceiving = state.newestAnswer !== null && !state.newestAnswer.req.complete;
+      state.receivingCredit = isReceiving
+        ? Math.min(graceBytes, state.receivingCredit + socket.bytesRead - state.receivedBytes - dueBytes)
         : graceBytes;
-      one.drainedBytes = drained;
-      one.receivedBytes = socket.bytesRead;
+      state.drainedBytes = drained;
+      state.receivedBytes = socket.bytesRead;
       // Node counts a write as sent only once all of it is sent, so part of the waiting bytes may be sent already.
       const reason =
-        one.sendingCredit + waitingBytes < 0 ? "slow_reader" : one.receivingCredit < 0 ? "slow_writer" : null;
+        state.sendingCredit + waitingBytes < 0 ? "slow_reader" : state.receivingCredit < 0 ? "slow_writer" : null;
       if (reason === null) continue;
       countCut(reason);
-      if (reason === "slow_writer" && !one.newestAnswer?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
+      if (reason === "slow_writer" && !state.newestAnswer?.headersSent) socket.write(TIMEOUT_RESPONSE, () => undefined);
       if (reason === "slow_writer") socket.destroy();
       else socket.resetAndDestroy();
     }
@@ -99,7 +103,7 @@ export function guardSockets(
       sendingCredit: graceBytes,
       receivingCredit: graceBytes,
       newestAnswer: null,
-      unanswered: 0,
+      unansweredCount: 0,
     });
     socket.once("close", () => {
       watched.delete(socket);
@@ -107,20 +111,20 @@ export function guardSockets(
     });
   });
   server.on("request", (request, response) => {
-    const one = watched.get(request.socket);
+    const state = watched.get(request.socket);
     // Requests that were parsed before the socket was closed may still arrive here.
-    if (!one || request.socket.destroyed) return;
-    if (one.unanswered >= MAX_UNANSWERED) {
+    if (!state || request.socket.destroyed) return;
+    if (state.unansweredCount >= MAX_UNANSWERED) {
       countCut("pipelined");
       request.socket.destroy();
       return;
     }
-    one.newestAnswer = response;
-    one.unanswered++;
-    response.on("close", () => one.unanswered--);
+    state.newestAnswer = response;
+    state.unansweredCount++;
+    response.on("close", () => state.unansweredCount--);
     handle(request, response);
   });
-  const timer = setInterval(measure, pauseMs).unref();
+  const timer = setInterval(cutSlowSockets, pauseMs).unref();
   server.once("close", () => clearInterval(timer));
   return () => watched.size / limits.sockets;
 }

@@ -17,7 +17,7 @@ const WRITE_BYTES = 64 * 1024;
  * long they hold memory, so their number is bounded in total and per client, and the bytes per client and hour.
  */
 export class Streams {
-  readonly #bytes: Limiter;
+  readonly #byteLimiter: Limiter;
   readonly #places: Places;
 
   constructor(
@@ -28,7 +28,7 @@ export class Streams {
     const most = { client: limits.streams_per_client };
     this.#places = new Places({ name: "streams", size: limits.streams, most });
     const quota = limits.stream_mb_per_hour * 1024 ** 2;
-    this.#bytes = new Limiter({ name: "bytes", quota, windowS: 3600 }, now);
+    this.#byteLimiter = new Limiter({ name: "bytes", quota, windowS: 3600 }, now);
   }
 
   /**
@@ -36,16 +36,16 @@ export class Streams {
    * too_many_requests
    */
   admit(client: string): void {
-    const decision = this.#bytes.take(client, 0);
+    const decision = this.#byteLimiter.take(client, 0);
     if (decision.ok) return;
     this.#countRefusal("bytes");
-    const detail = `at most ${this.#bytes.limit.quota} bytes of objects and streams in an hour`;
-    throw new Problem("too_many_requests", detail, { headers: this.#bytes.headers(decision) });
+    const detail = `at most ${this.#byteLimiter.limit.quota} bytes of objects and streams in an hour`;
+    throw new Problem("too_many_requests", detail, { headers: this.#byteLimiter.headers(decision) });
   }
 
   /** Counts bytes that are sent to a client, even if the client has none left. */
   charge(client: string, bytes: number): void {
-    this.#bytes.charge(client, bytes);
+    this.#byteLimiter.charge(client, bytes);
   }
 
   /**
@@ -93,7 +93,7 @@ export class Streams {
   #takePlace(client: string): () => void {
     const place = this.#places.tryTake({ client });
     if (!place) {
-      const heldCount = this.#places.heldBy({ client });
+      const heldCount = this.#places.heldCountOf({ client });
       const headers = { "retry-after": String(RETRY_S) };
       this.#countRefusal(heldCount > 0 ? "client" : "total");
       if (heldCount === 0) throw new Problem("unavailable", "too many long answers are under way", { headers });

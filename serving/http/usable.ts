@@ -4,14 +4,18 @@ import { Problem } from "./problem.ts";
 
 /**
  * Refuses a buyer's expectation that no answer can be checked against.
- * @param at JSON pointer to the expectation in the request
+ * @param expectPointer JSON pointer to the expectation in the request
  * @throws Problem bad_request with a pointer to each fault
  */
-export async function requireUsable(reader: Reader, expect: BuyersExpectation, at: string): Promise<void> {
+export async function refuseUnusableExpectation(
+  reader: Reader,
+  expect: BuyersExpectation,
+  expectPointer: string,
+): Promise<void> {
   const reply = await reader.ask("faults", { expect });
   const faults = reply.ok ? reply.value : [{ pointer: "", detail: "is more than is tried" }];
   if (faults.length === 0) return;
-  const errors = faults.map(({ pointer, detail }) => ({ pointer: at + pointer, detail }));
+  const errors = faults.map(({ pointer, detail }) => ({ pointer: expectPointer + pointer, detail }));
   const says = errors.map(({ pointer, detail }) => `${pointer} ${detail}`).join("; ");
   throw new Problem("bad_request", says, { errors });
 }

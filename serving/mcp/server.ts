@@ -12,7 +12,7 @@ import { z } from "zod";
 import type { Service } from "../context.ts";
 import { ABOUT } from "../discovery/about.ts";
 import type { Limiter } from "../http/limits.ts";
-import { Problem, problemOf } from "../http/problem.ts";
+import { Problem, problemDocumentOf } from "../http/problem.ts";
 import { JSON_TYPE } from "../http/reply.ts";
 import { readJson } from "../http/request.ts";
 import type { Operation } from "../operations/operation.ts";
@@ -52,7 +52,12 @@ const INSTRUCTIONS =
   "Before you pay an HTTP endpoint that answered 402, ask check_grade with its url and the payTo of its 402. UNRATED means unknown, not bad; F means it was paid and failed. Answers of check_grade are signed and can be kept as evidence.";
 
 /** Tools only read, and the same arguments give the same result until the record changes. */
-const ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+const READ_ONLY_ANNOTATIONS = {
+  readOnlyHint: true,
+  destructiveHint: false,
+  idempotentHint: true,
+  openWorldHint: false,
+};
 
 /**
  * Converts an error into a tool result that holds the problem document. Of an internal error it shows only that there
@@ -61,12 +66,16 @@ const ANNOTATIONS = { readOnlyHint: true, destructiveHint: false, idempotentHint
 function toErrorResult(error: unknown, tool: Tool, { service }: McpContext): CallToolResult {
   const problem = error instanceof Problem ? error : new Problem("internal", "the question could not be answered");
   if (problem.code === "internal") service.logger.error({ err: error, operation: tool.name }, "a tool failed");
-  return { isError: true, content: [{ type: "text", text: JSON.stringify(problemOf(problem, `/mcp#${tool.name}`)) }] };
+  return {
+    isError: true,
+    content: [{ type: "text", text: JSON.stringify(problemDocumentOf(problem, `/mcp#${tool.name}`)) }],
+  };
 }
 
 /**
  * Counts a tool call against the tool's own limit. Before this, every message was counted against the limit on
  * checks.
+ * @throws Problem too_many_requests
  */
 function countToolCall(tool: Tool, { service, client }: McpContext): void {
   const limiter = tool.limiter(service);
@@ -125,23 +134,23 @@ function jsonSchemaOf(schema: z.ZodType): Record<string, unknown> {
 /**
  * Removes members that are null from the arguments and from objects in their lists, since callers send null for what
  * they leave out. Null in deeper objects is kept: there it may be a value of the caller's own input.
- * @param lists whether objects in lists are examined
+ * @param examinesLists true: objects in lists lose their null members too. false: lists stay as they are
  */
-function withoutNulls(input: unknown, lists = true): unknown {
+function withoutNulls(input: unknown, examinesLists = true): unknown {
   if (typeof input !== "object" || input === null || Array.isArray(input)) return input;
   const members = Object.entries(input).filter(([, value]) => value !== null);
   const cleanItems = (value: unknown) =>
-    lists && Array.isArray(value) ? value.map((item) => withoutNulls(item, false)) : value;
+    examinesLists && Array.isArray(value) ? value.map((item) => withoutNulls(item, false)) : value;
   return Object.fromEntries(members.map(([name, value]) => [name, cleanItems(value)]));
 }
 
 /**
  * Wraps a schema in the form that the SDK requires (Standard Schema). The SDK's validation passes every value through
- * `read`; the arguments are validated later by the tool itself, whose problem document lists each wrong member.
+ * `convert`; the arguments are validated later by the tool itself, whose problem document lists each wrong member.
  */
-function toStandardSchema(schema: z.ZodType, read: (value: unknown) => unknown): StandardSchemaWithJSON {
+function toStandardSchema(schema: z.ZodType, convert: (value: unknown) => unknown): StandardSchemaWithJSON {
   const json = () => jsonSchemaOf(schema);
-  const validate = (value: unknown) => ({ value: read(value) });
+  const validate = (value: unknown) => ({ value: convert(value) });
   return { "~standard": { version: 1, vendor: "touchstone", jsonSchema: { input: json, output: json }, validate } };
 }
 
@@ -157,9 +166,9 @@ function createServer(context: McpContext): McpServer {
       description,
       inputSchema: toStandardSchema(input, withoutNulls),
       outputSchema: toStandardSchema(output, (answer) => answer),
-      annotations: { title, ...ANNOTATIONS },
+      annotations: { title, ...READ_ONLY_ANNOTATIONS },
     };
-    server.registerTool(name, config, (asked) => callTool(tool, asked, context));
+    server.registerTool(name, config, (args) => callTool(tool, args, context));
   }
   return server;
 }

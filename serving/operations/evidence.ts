@@ -30,7 +30,7 @@ const receiptProof: Operation = {
   async run(call) {
     const { sha256: hash } = validate(ReceiptParams, call.params);
     const { view, snapshot } = call.service.follower;
-    const index = view.receipts.leafOf(hash);
+    const index = view.receipts.leafIndexOf(hash);
     if (index === undefined || !snapshot || index >= snapshot.head.size) {
       const detail = "the log holds no receipt with this hash, or not yet: a new one is there within two minutes";
       throw new Problem("not_found", detail, { headers: { "retry-after": RETRY_S } });

@@ -14,7 +14,7 @@ import { ALL_BANDS, type MarketQuery, SORTS, type Sort } from "../pages/market.t
 import { endpointHeaders, PROVE_PAGE, proveHeaders, provePage } from "../pages/prove.ts";
 import { GAUGES, statusPage } from "../pages/status.ts";
 import { type CheckFacts, CheckQuery } from "../schemas/check.ts";
-import { CapId, ONE_TEXT } from "../schemas/common.ts";
+import { CapId, ONE_TEXT_ERROR } from "../schemas/common.ts";
 import type { Call, Operation } from "./operation.ts";
 
 /** Returns a text with an etag of its content, or a 304; by default an HTML page that depends on the record. */
@@ -31,12 +31,12 @@ const CACHE_FIVE_MINUTES = "public, max-age=300";
 /** Query of the market's form. An empty field counts as missing, since a browser sends every field of a form. */
 const HomeQuery = z.object({
   page: z
-    .string(ONE_TEXT)
+    .string(ONE_TEXT_ERROR)
     .regex(/^[1-9]\d{0,6}$/, "must be a whole number from 1")
     .optional(),
-  q: z.string(ONE_TEXT).max(100, "must be at most 100 characters long").optional(),
+  q: z.string(ONE_TEXT_ERROR).max(100, "must be at most 100 characters long").optional(),
   letter: z.enum(["", ...ALL_BANDS], "must be A, B, C, D, F or UNRATED, once").optional(),
-  class: z.string(ONE_TEXT).max(60, "must be at most 60 characters long").optional(),
+  class: z.string(ONE_TEXT_ERROR).max(60, "must be at most 60 characters long").optional(),
   sort: z.enum(["", ...Object.keys(SORTS)], `must be one of ${Object.keys(SORTS).join(", ")}, once`).optional(),
 });
 
@@ -181,7 +181,7 @@ const completeUrl = (url: string): string =>
   /^[a-z][a-z0-9+.-]*:\/\//i.test(url) || url.startsWith("cap_") ? url : `https://${url}`;
 
 const CheckPageQuery = z.object({
-  url: z.string(ONE_TEXT).max(2_048, "must be at most 2048 characters long").optional(),
+  url: z.string(ONE_TEXT_ERROR).max(2_048, "must be at most 2048 characters long").optional(),
 });
 
 const check: Operation = {

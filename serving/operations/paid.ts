@@ -78,14 +78,14 @@ const ERRORS = [
  * a payment is sent with it.
  */
 function countPrices(work: Work, bytes: Buffer): number {
-  if (!work.pricesOf) return 1;
+  if (!work.countPrices) return 1;
   let body: unknown;
   try {
     body = jsonOf(bytes);
   } catch {
     return 1;
   }
-  return work.pricesOf(body);
+  return work.countPrices(body);
 }
 
 /** Returns the sale of a request. @param prices how many times {@link PRICE_MICRO} the body costs */
@@ -106,7 +106,7 @@ async function sellWork(call: Call, work: Work, description: CallDescription): P
     throw new Problem("unavailable", `${work.path} is not sold here yet; nothing is charged`);
   const payment = paymentOf(request.headers);
   const paymentDemand = { error: "Payment required: you are charged once the work is done." };
-  if (!payment && !work.pricesOf)
+  if (!payment && !work.countPrices)
     return paymentRequired(sales.cashier, saleOf(call, work, description, 1), paymentDemand);
   const bytes = await readBody(request.body, work.maxBodyBytes);
   const sale = saleOf(call, work, description, countPrices(work, bytes));

@@ -9,7 +9,7 @@ import { dayOf } from "../../pipelines/record/time.ts";
 import { correctionsOf } from "../answers/corrections.ts";
 import { failuresOf } from "../answers/failures.ts";
 import type { CachedAnswer } from "../http/answer-cache.ts";
-import { codingHeaders, compressChunks, linesToChunks, negotiate } from "../http/encoding.ts";
+import { codingHeaders, compressChunks, linesToChunks, negotiateCoding } from "../http/encoding.ts";
 import { Problem, queryOf, validate } from "../http/problem.ts";
 import { etagOfText, JSON_TYPE, matchesEtag, NDJSON_TYPE, reply, uncachedJson } from "../http/reply.ts";
 import { readJson } from "../http/request.ts";
@@ -163,7 +163,7 @@ function replyLines(
   lines: AsyncIterable<string> | Iterable<string>,
   { cache, tag, headers }: { cache: string; tag: string; headers?: Record<string, string> },
 ): Response {
-  const coding = negotiate(request.headers.get("accept-encoding"));
+  const coding = negotiateCoding(request.headers.get("accept-encoding"));
   const etag = `"${tag}-${coding}"`;
   // Nothing is read for an answer without a body.
   const hasNoBody = request.method === "HEAD" || matchesEtag(request, etag);

@@ -50,7 +50,7 @@ interface DrawnRow {
 const drawnRows = new BoundedMap<ListedEntry, DrawnRow>(2_000);
 
 function drawRow(view: View, entry: ListedEntry): DrawnRow {
-  const shown = view.doubtful.has(entry.cap) ? view.shownGrade(entry) : null;
+  const shown = view.doubtfulComposites.has(entry.cap) ? view.shownGrade(entry) : null;
   const cached = shown ? undefined : drawnRows.get(entry);
   if (cached) return cached;
   const card = headlineOf(entry);

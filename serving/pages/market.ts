@@ -59,8 +59,8 @@ interface Market {
   countsByLetter: ReadonlyMap<Band, number>;
   /** Number of endpoints of each class, the largest first. */
   countsByClass: ReadonlyMap<string, number>;
-  /** The endpoints whose letter was not shown any more when the rows were made ({@link View.doubtful}). */
-  doubtful: View["doubtful"];
+  /** The endpoints whose letter was not shown any more when the rows were made ({@link View.doubtfulComposites}). */
+  doubtful: View["doubtfulComposites"];
   /** `rows` sorted in each order that was requested so far. */
   sorted: Map<Sort, readonly Row[]>;
 }
@@ -79,8 +79,8 @@ const markets = new WeakMap<LayeredMap<Entry>, Market>();
 
 function marketOf(view: View): Market {
   const cached = markets.get(view.entries);
-  const { doubtful } = view;
-  if (cached && view.hasSameDoubtful(cached.doubtful)) return cached;
+  const { doubtfulComposites: doubtful } = view;
+  if (cached && view.hasSameDoubtfulComposites(cached.doubtful)) return cached;
   const rows: Row[] = [];
   const countsByLetter = new Map<Band, number>(ALL_BANDS.map((band) => [band, 0]));
   const countsByClass = new Map<string, number>();

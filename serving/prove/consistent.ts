@@ -30,11 +30,11 @@ class Tiles {
    */
   async node(level: number, index: number): Promise<Uint8Array> {
     const [tileLevel, levelInTile] = [Math.floor(level / TILE_HEIGHT), level % TILE_HEIGHT];
-    const first = index * 2 ** levelInTile;
-    const n = Math.floor(first / TILE_WIDTH);
+    const firstHash = index * 2 ** levelInTile;
+    const n = Math.floor(firstHash / TILE_WIDTH);
     const tile = await this.#tile(tileLevel, n);
     const hashAt = (i: number): Uint8Array => tile.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES);
-    let hashes = Array.from({ length: 2 ** levelInTile }, (_, i) => hashAt(first - n * TILE_WIDTH + i));
+    let hashes = Array.from({ length: 2 ** levelInTile }, (_, i) => hashAt(firstHash - n * TILE_WIDTH + i));
     while (hashes.length > 1) {
       const pairs = Array.from({ length: hashes.length / 2 }, (_, i) => [hashes[2 * i]!, hashes[2 * i + 1]!] as const);
       hashes = await Promise.all(pairs.map(([left, right]) => nodeHash(left, right)));
@@ -52,9 +52,10 @@ class Tiles {
   }
 
   /** Fetches a tile. The last tile of a level may be partial; if it is gone, the full tile that replaced it is read. */
-  async #fetch(key: string, width: number, full: string): Promise<Uint8Array> {
+  async #fetch(key: string, width: number, fullTileKey: string): Promise<Uint8Array> {
     const maxBytes = TILE_WIDTH * HASH_BYTES;
-    const bytes = (await this.get(key, maxBytes)) ?? (key === full ? null : await this.get(full, maxBytes));
+    const bytes =
+      (await this.get(key, maxBytes)) ?? (key === fullTileKey ? null : await this.get(fullTileKey, maxBytes));
     if (!bytes) throw new NotGiven(`${key} was not given`);
     if (bytes.length < width * HASH_BYTES) throw new BadObject(`${key} has ${bytes.length} bytes`);
     return bytes;

@@ -9,7 +9,7 @@ import { BadObject, type Get, leafHash, nodeHash, type Progress, readBundleLeave
 const MAX_BUNDLES = 64;
 
 /** Place of a card (signed grade) in the tree of a proven checkpoint. */
-export interface Place {
+export interface CardPlace {
   /** Position of the card's leaf (entry of the log), from 0. */
   index: number;
   /** Number of leaves of the tree. */
@@ -21,7 +21,7 @@ export interface Place {
 }
 
 /** What the tree contains after a card's leaf. */
-export interface LeavesBehind {
+export interface LaterLeaves {
   leafCount: number;
   bundleCount: number;
   /** Last leaf with a newer headline card (the card that the service shows) of this endpoint; null: none. */
@@ -31,15 +31,15 @@ export interface LeavesBehind {
 }
 
 /** Returns the left siblings in an inclusion proof, from the leaf up: the hashes of the subtrees before the leaf. */
-function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
+function leftSiblings({ index, size, proof }: CardPlace): Uint8Array[] {
   const left: Uint8Array[] = [];
-  let [at, last] = [BigInt(index), BigInt(size - 1)];
+  let [node, lastNode] = [BigInt(index), BigInt(size - 1)];
   for (const text of proof) {
-    if ((at & 1n) === 1n || at === last) {
+    if ((node & 1n) === 1n || node === lastNode) {
       left.push(fromBase64(text)!);
-      for (; (at & 1n) === 0n && at !== 0n; at >>= 1n) last >>= 1n;
+      for (; (node & 1n) === 0n && node !== 0n; node >>= 1n) lastNode >>= 1n;
     }
-    [at, last] = [at >> 1n, last >> 1n];
+    [node, lastNode] = [node >> 1n, lastNode >> 1n];
   }
   return left;
 }
@@ -48,7 +48,11 @@ function leftSiblings({ index, size, proof }: Place): Uint8Array[] {
  * Computes the root hash of the tree from the hashes of its leaves from `index` to its end (`hashes`) and of the
  * subtrees before them (`left`). The result is the proven root only if these are all leaves from the card's to the end.
  */
-async function rootOf({ index, size }: Place, left: Uint8Array[], hashes: readonly Uint8Array[]): Promise<Uint8Array> {
+async function rootOf(
+  { index, size }: CardPlace,
+  left: Uint8Array[],
+  hashes: readonly Uint8Array[],
+): Promise<Uint8Array> {
   const hashRange = async (start: number, end: number): Promise<Uint8Array> => {
     if (end <= index) return left.pop()!;
     if (end - start === 1) return hashes[start - index]!;
@@ -86,39 +90,39 @@ const CORRECTION_KINDS: readonly unknown[] = ["correction", "dispute", "reinstat
  * @returns a text with the reason, if the leaves are too many or were not given
  * @throws BadObject for leaves that are not those of the tree; SyntaxError for a leaf that is not JSON
  */
-export async function readLeavesBehind(
-  place: Place,
+export async function readLaterLeaves(
+  place: CardPlace,
   { cap, computedAt }: { cap: string; computedAt: unknown },
   get: Get,
   progress: Progress,
-): Promise<LeavesBehind | string> {
+): Promise<LaterLeaves | string> {
   const { index, size } = place;
   const firstBundle = Math.floor(index / TILE_WIDTH);
   const bundleCount = Math.floor((size - 1) / TILE_WIDTH) - firstBundle + 1;
   if (bundleCount > MAX_BUNDLES)
     return `${size - index - 1} leaves follow it, more than a page reads; a mirror reads them`;
-  const hashes: Uint8Array[] = [];
-  let newer: number | null = null;
-  let corrections = 0;
+  const leafHashes: Uint8Array[] = [];
+  let newerLeaf: number | null = null;
+  let correctionCount = 0;
   for (let n = firstBundle; n < firstBundle + bundleCount; n++) {
     progress(n - firstBundle, bundleCount, "entry bundles");
     const leaves = await readLeaves(get, n, size);
     if (!leaves) return `the leaves behind it (${entriesPath(n)} and on) were not given`;
     for (const [i, leaf] of leaves.entries()) {
-      const at = n * TILE_WIDTH + i;
-      if (at < index) continue;
-      hashes.push(await leafHash(leaf));
+      const leafIndex = n * TILE_WIDTH + i;
+      if (leafIndex < index) continue;
+      leafHashes.push(await leafHash(leaf));
       const { kind, headline, capability_id, card } = JSON.parse(new TextDecoder().decode(leaf)) as LeafFacts;
-      if (at === index) continue;
+      if (leafIndex === index) continue;
       if (kind === "grade" && headline === true && card?.capability_id === cap && card.computed_at !== computedAt) {
-        newer = at;
+        newerLeaf = leafIndex;
       }
-      if (CORRECTION_KINDS.includes(kind) && capability_id === cap) corrections++;
+      if (CORRECTION_KINDS.includes(kind) && capability_id === cap) correctionCount++;
     }
   }
-  if (hashes.length !== size - index)
-    throw new BadObject(`${hashes.length} leaves came, and ${size - index} are behind`);
-  const root = base64(await rootOf(place, leftSiblings(place), hashes));
+  if (leafHashes.length !== size - index)
+    throw new BadObject(`${leafHashes.length} leaves came, and ${size - index} are behind`);
+  const root = base64(await rootOf(place, leftSiblings(place), leafHashes));
   if (root !== place.root) throw new BadObject("the leaves behind the card lead to another root than the checkpoint's");
-  return { leafCount: size - index - 1, bundleCount, newerLeaf: newer, correctionCount: corrections };
+  return { leafCount: size - index - 1, bundleCount, newerLeaf, correctionCount };
 }

@@ -21,11 +21,11 @@ const TOLERANCE = 1e-4;
 /** Largest factor by which calls that buyers published may raise the weight of the service's own calls. */
 const MAX_BUYERS_FACTOR = 1 + params.buyers.budget_share_of_own;
 
-const bandNumber = (letter: string): number => BANDS.indexOf(letter as Letter);
-const NO_CAP = 0;
+const letterRank = (letter: string): number => BANDS.indexOf(letter as Letter);
+const NO_LIMIT = 0;
 
 /** Flags that limit the letter, with the best letter that each allows (verification-method.md section 4). */
-const FLAG_CAPS: Readonly<Record<string, string>> = {
+const FLAG_LETTER_LIMITS: Readonly<Record<string, string>> = {
   dark: params.stale.dark_72h,
   stale_paid: params.stale.paid_30d,
   listing_mismatch: params.listing_mismatch_now,
@@ -42,53 +42,59 @@ const BOUNDED_COMPONENTS = COMPONENTS.filter((name) => name !== "latency_p95");
  * Returns the greatest lower bound that a component's own figures allow; null if the text of its method names no
  * weight, or the component has no point estimate.
  */
-function greatestBound({ point, method }: { point: number | null; method: string }): number | null {
+function greatestLowerBound({ point, method }: { point: number | null; method: string }): number | null {
   const deff = Number(/;deff=(\d{1,9}(?:\.\d{1,6})?)/.exec(method)?.[1] ?? 1);
-  const n = parseWeight({ method }) / deff;
-  if (point === null || !(n > 0)) return null;
-  return Math.max(lower(point * n, n) ?? 0, lower(point * n * MAX_BUYERS_FACTOR, n * MAX_BUYERS_FACTOR) ?? 0);
+  const effectiveCount = parseWeight({ method }) / deff;
+  if (point === null || !(effectiveCount > 0)) return null;
+  return Math.max(
+    lower(point * effectiveCount, effectiveCount) ?? 0,
+    lower(point * effectiveCount * MAX_BUYERS_FACTOR, effectiveCount * MAX_BUYERS_FACTOR) ?? 0,
+  );
 }
 
 /** Returns the contradictions between a card and its own figures, in words; empty if there are none. */
 export function findContradictions(card: Card): string[] {
   const { band, tier, components, flags = [] } = card;
   if (components === null) return band === "UNRATED" ? [] : [`the letter is ${band}, and the card has no figure`];
-  const found: string[] = [];
-  const lowers = Object.fromEntries(COMPONENTS.map((name) => [name, components[name]?.lower ?? null]));
-  const composite = computeComposite(lowers);
-  if (composite !== card.composite) found.push(`the composite is ${card.composite}, and its parts make ${composite}`);
+  const contradictions: string[] = [];
+  const lowerBounds = Object.fromEntries(COMPONENTS.map((name) => [name, components[name]?.lower ?? null]));
+  const composite = computeComposite(lowerBounds);
+  if (composite !== card.composite)
+    contradictions.push(`the composite is ${card.composite}, and its parts make ${composite}`);
   for (const name of BOUNDED_COMPONENTS) {
     const part = components[name];
-    const allowed = part && greatestBound(part);
+    const allowed = part && greatestLowerBound(part);
     if (allowed != null && round6(part!.lower ?? 0) > allowed + TOLERANCE) {
-      found.push(`the bound of ${name} is ${part!.lower}, and its figures allow ${round6(allowed)}`);
+      contradictions.push(`the bound of ${name} is ${part!.lower}, and its figures allow ${round6(allowed)}`);
     }
   }
-  if (band === "UNRATED") return found;
+  if (band === "UNRATED") return contradictions;
   const { bands } = params;
   const correctness = components.correctness;
-  const caps: Record<string, number> = {
+  const letterLimits: Record<string, number> = {
     composite: bestLetterReached(bands.composite, composite),
     correctness: bestLetterReached(bands.correctness, correctness?.lower ?? 0),
     honesty: bestLetterReached(bands.honesty, components.honesty?.lower ?? 0),
     liveness: bestLetterReached(bands.liveness, components.liveness?.lower ?? 0),
     "price stability":
       components.price_stability?.lower == null
-        ? NO_CAP
+        ? NO_LIMIT
         : bestLetterReached(bands.price_stability, components.price_stability.lower),
-    tier: tier === "DELIVERY_VERIFIED" ? bandNumber(params.tier_cap.DELIVERY_VERIFIED) : NO_CAP,
+    tier: tier === "DELIVERY_VERIFIED" ? letterRank(params.tier_cap.DELIVERY_VERIFIED) : NO_LIMIT,
     ...Object.fromEntries(
-      flags.flatMap((flag) => (FLAG_CAPS[flag] ? [[`flag ${flag}`, bandNumber(FLAG_CAPS[flag])]] : [])),
+      flags.flatMap((flag) =>
+        FLAG_LETTER_LIMITS[flag] ? [[`flag ${flag}`, letterRank(FLAG_LETTER_LIMITS[flag])]] : [],
+      ),
     ),
   };
-  const letter = bandNumber(band);
-  for (const [what, cap] of Object.entries(caps)) {
-    if (cap > letter) found.push(`the letter is ${band}, and its ${what} allows ${BANDS[cap]} at best`);
+  const letter = letterRank(band);
+  for (const [what, limit] of Object.entries(letterLimits)) {
+    if (limit > letter) contradictions.push(`the letter is ${band}, and its ${what} allows ${BANDS[limit]} at best`);
   }
   const weight = correctness ? parseWeight(correctness) : 0;
-  if (tier === "LIVENESS_VERIFIED") found.push(`the letter is ${band}, and nothing was paid`);
+  if (tier === "LIVENESS_VERIFIED") contradictions.push(`the letter is ${band}, and nothing was paid`);
   else if (band !== "F" && weight < params.letter_min_effective_paid) {
-    found.push(`the letter is ${band}, and ${weight} paid calls are behind it`);
+    contradictions.push(`the letter is ${band}, and ${weight} paid calls are behind it`);
   }
-  return found;
+  return contradictions;
 }

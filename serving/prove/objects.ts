@@ -9,7 +9,7 @@ import { bytesOf, hex, sha256 } from "../client/bytes.ts";
 export type Get = (key: string, maxBytes: number) => Promise<Uint8Array | null>;
 
 /** Called with the number of objects that a step has read so far, the number of all its objects, and their name. */
-export type Progress = (done: number, of: number, what: string) => void;
+export type Progress = (done: number, total: number, what: string) => void;
 
 /** Thrown for an object whose hash is not the expected one, or whose form is wrong. */
 export class BadObject extends Error {}
@@ -37,13 +37,13 @@ function unpack(key: string, packed: Uint8Array): Uint8Array {
     if (error instanceof BadObject) throw error;
     throw new BadObject(`${key} is no zstd frame: ${(error as Error).message}`);
   }
-  const all = new Uint8Array(length);
-  let at = 0;
+  const unpacked = new Uint8Array(length);
+  let offset = 0;
   for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
+    unpacked.set(part, offset);
+    offset += part.length;
   }
-  return all;
+  return unpacked;
 }
 
 /**
@@ -81,17 +81,17 @@ export async function readBundleLeaves(get: Get, key: string): Promise<Uint8Arra
   if (!bytes) return null;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const leaves: Uint8Array[] = [];
-  for (let at = 0; at < bytes.length; ) {
-    const end = at + 2 <= bytes.length ? at + 2 + view.getUint16(at) : Number.POSITIVE_INFINITY;
+  for (let offset = 0; offset < bytes.length; ) {
+    const end = offset + 2 <= bytes.length ? offset + 2 + view.getUint16(offset) : Number.POSITIVE_INFINITY;
     if (end > bytes.length) throw new BadObject(`${key} ends within a leaf`);
-    leaves.push(bytes.subarray(at + 2, end));
-    at = end;
+    leaves.push(bytes.subarray(offset + 2, end));
+    offset = end;
   }
   return leaves;
 }
 
 /** Parses a JSON text that must be an object. @throws BadObject */
-export function objectOf(key: string, bytes: Uint8Array): Record<string, unknown> {
+export function parseObject(key: string, bytes: Uint8Array): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
     if (typeof value === "object" && value !== null) return value as Record<string, unknown>;

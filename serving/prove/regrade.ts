@@ -11,7 +11,10 @@ import type { Band } from "../../pipelines/record/vocabulary.ts";
 import { bytesOf, hex, sha256 } from "../client/bytes.ts";
 import type { Card } from "./numbers.ts";
 
-/** The members of a proven leaf (log entry) with a card (signed grade) that regrading reads. */
+/**
+ * The members of a proven leaf (log entry) with a card (signed grade) that regrading reads. The leaf as it is published
+ * is `GradeLeaf` of pipelines/record/leaf.ts.
+ */
 export interface GradeLeaf {
   why: string;
   raw_band: string;
@@ -30,9 +33,9 @@ export interface RegradeResult {
   /** The letter (grade) that the rows give, before the hold: a published letter rises only after 14 clean days. */
   rawLetter: string;
   /** Number of compared members that are equal in the published card and the one computed from the rows. */
-  equalMembers: number;
+  equalMemberCount: number;
   /** Differences between the published card and the one computed from the rows, in words. */
-  differs: string[];
+  differences: string[];
   /** What cannot be computed from these rows alone, in words. */
   undecided: string[];
 }
@@ -43,7 +46,7 @@ const SIGNING_MEMBERS: readonly string[] = ["signature", "signing_key_id", "cano
  * Flags that do not follow from the card's rows, but from other endpoints, disputes or older letters, with the words
  * for {@link RegradeResult.undecided}.
  */
-const OPEN_FLAGS: Readonly<Record<string, string>> = {
+const UNDECIDED_FLAGS: Readonly<Record<string, string>> = {
   payee_took_the_money: "the flags of related parties",
   domain_took_the_money: "the flags of related parties",
   held_14d: "the hold of 14 days",
@@ -72,14 +75,14 @@ export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): 
     return `the ${rows.length} rows that came have the hash ${digest}, and the leaf names ${inputs.digest}: they are not the rows that this card was made from`;
   }
   const version = typeof card.verifier_version === "string" ? card.verifier_version : FIRST_VERIFIER_VERSION;
-  const line = gradeLine(sumRows(endpoint, now, version), { payee: false, domain: false }, now, version);
-  const regraded = line.cards.find((one) => one.card.tier === card.tier);
+  const gradedLine = gradeLine(sumRows(endpoint, now, version), { payee: false, domain: false }, now, version);
+  const regraded = gradedLine.cards.find((graded) => graded.card.tier === card.tier);
   if (!regraded) return `the rows make no card of the tier ${card.tier}`;
-  const differs: string[] = [];
-  let equalMembers = 0;
+  const differences: string[] = [];
+  let equalMemberCount = 0;
   const compare = (what: string, published: unknown, computed: unknown): void => {
-    if (canonicalText(published) === canonicalText(computed)) equalMembers++;
-    else differs.push(`${what}: published ${shortJson(published)}, and the rows make ${shortJson(computed)}`);
+    if (canonicalText(published) === canonicalText(computed)) equalMemberCount++;
+    else differences.push(`${what}: published ${shortJson(published)}, and the rows make ${shortJson(computed)}`);
   };
   compare("raw letter", leaf.raw_band, regraded.raw_band);
   compare("headline", leaf.headline, regraded.headline);
@@ -89,22 +92,22 @@ export async function regrade(leaf: GradeLeaf, lines: readonly EvidenceLine[]): 
     if (SIGNING_MEMBERS.includes(name)) continue;
     compare(name, members[name] ?? null, (computedMembers as Record<string, unknown>)[name] ?? null);
   }
-  const decidedFlags = (all: readonly string[]): string[] => all.filter((flag) => OPEN_FLAGS[flag] === undefined);
+  const decidedFlags = (all: readonly string[]): string[] => all.filter((flag) => UNDECIDED_FLAGS[flag] === undefined);
   compare("flags", decidedFlags(flags), decidedFlags(computedFlags));
-  const undecided = new Set(flags.flatMap((flag) => OPEN_FLAGS[flag] ?? []));
+  const undecided = new Set(flags.flatMap((flag) => UNDECIDED_FLAGS[flag] ?? []));
   if (band === regraded.raw_band) {
     compare("sentence", leaf.why, whyText({ band: band as Band, parts: regraded.why, heldUntil: null }));
   } else {
     undecided.add("the hold of 14 days");
     const isWorse = band !== "UNRATED" && (regraded.raw_band === "UNRATED" || band > regraded.raw_band);
     if (!isWorse)
-      differs.push(`letter: published ${band}, and the rows make ${regraded.raw_band}; a hold never raises`);
+      differences.push(`letter: published ${band}, and the rows make ${regraded.raw_band}; a hold never raises`);
   }
   return {
     rowCount: rows.length,
     rawLetter: regraded.raw_band,
-    equalMembers,
-    differs,
+    equalMemberCount,
+    differences,
     undecided: [...undecided],
   };
 }

@@ -6,9 +6,9 @@ import type { EvidenceLine } from "../../pipelines/record/evidence.ts";
 import { base64, bytesOf, hex, sha256 } from "../client/bytes.ts";
 import { NotProven, type ProofPart, type ProvenCard, witnessPolicy } from "../client/proof.ts";
 import { proveContinuation, type TreeRoot } from "./consistent.ts";
-import { readLeavesBehind } from "./newest.ts";
+import { readLaterLeaves } from "./newest.ts";
 import { type Card, findContradictions } from "./numbers.ts";
-import { type Get, objectOf, type Progress, readEvidenceLines } from "./objects.ts";
+import { type Get, type Progress, parseObject, readEvidenceLines } from "./objects.ts";
 import { type GradeLeaf, regrade } from "./regrade.ts";
 
 /**
@@ -89,9 +89,9 @@ const MAX_KEYS_BYTES = 256 * 1024;
 const NOT_REACHED = "not looked at, since a step above fails";
 
 const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error));
-const plural = (n: number, one: string, many = `${one}s`): string =>
-  `${n.toLocaleString("en-US")} ${n === 1 ? one : many}`;
-const leavesOf = (n: number): string => plural(n, "leaf", "leaves");
+const countText = (n: number, singular: string, plural = `${singular}s`): string =>
+  `${n.toLocaleString("en-US")} ${n === 1 ? singular : plural}`;
+const leafCountText = (n: number): string => countText(n, "leaf", "leaves");
 
 /** Returns a verifier key (c2sp.org/signed-note). @param type key type: 1 for a log, 4 for a witness */
 async function vkeyOf(name: string, { x }: Pick<PublicJwk, "x">, type: number): Promise<string> {
@@ -103,15 +103,16 @@ async function vkeyOf(name: string, { x }: Pick<PublicJwk, "x">, type: number): 
 /** Returns the policy for a reader who has none: it accepts the log and witness keys in the service's own bundle. */
 async function policyOfService({ checkpoint, keys }: Bundle): Promise<string> {
   const origin = String(checkpoint).split("\n", 1)[0]!;
-  const all = Array.isArray(keys?.keys) ? keys.keys.slice(0, 64) : [];
+  const serviceKeys = Array.isArray(keys?.keys) ? keys.keys.slice(0, 64) : [];
   const lines: string[] = [];
-  const names: string[] = [];
-  for (const key of all.filter((one) => one?.purpose === "log")) lines.push(`log ${await vkeyOf(origin, key, 1)}`);
-  for (const key of all.filter((one) => one?.purpose === "witness")) {
-    names.push(`own${names.length}`);
-    lines.push(`witness ${names.at(-1)} ${await vkeyOf(`${origin}/witness`, key, 4)}`);
+  const witnessNames: string[] = [];
+  for (const key of serviceKeys.filter((one) => one?.purpose === "log"))
+    lines.push(`log ${await vkeyOf(origin, key, 1)}`);
+  for (const key of serviceKeys.filter((one) => one?.purpose === "witness")) {
+    witnessNames.push(`own${witnessNames.length}`);
+    lines.push(`witness ${witnessNames.at(-1)} ${await vkeyOf(`${origin}/witness`, key, 4)}`);
   }
-  const quorum = names.length > 0 ? [`group own any ${names.join(" ")}`, "quorum own"] : ["quorum none"];
+  const quorum = witnessNames.length > 0 ? [`group own any ${witnessNames.join(" ")}`, "quorum own"] : ["quorum none"];
   return `${[...lines, ...quorum].join("\n")}\n`;
 }
 
@@ -124,7 +125,7 @@ async function policyOfService({ checkpoint, keys }: Bundle): Promise<string> {
  */
 async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{ says: string } | string> {
   const hint = await get("hint/keys.json", MAX_KEYS_BYTES);
-  const lastNumber = hint && /^keys\/(\d{1,6})\.json$/.exec(String(objectOf("hint/keys.json", hint).key))?.[1];
+  const lastNumber = hint && /^keys\/(\d{1,6})\.json$/.exec(String(parseObject("hint/keys.json", hint).key))?.[1];
   if (!lastNumber) return "the keys documents were not given";
   const last = Number(lastNumber);
   if (last >= MAX_KEYS_DOCUMENTS) return `there are ${last + 1} keys documents, more than a page reads`;
@@ -134,7 +135,7 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
     const key = `keys/${n}.json`;
     const bytes = await get(key, MAX_KEYS_BYTES);
     if (!bytes) return `${key} was not given`;
-    const document = objectOf(key, bytes);
+    const document = parseObject(key, bytes);
     if (document.n !== n || document.previous !== hash)
       throw new Error(`${key} does not follow the document before it`);
     const date = String(document.computed_at);
@@ -150,31 +151,32 @@ async function keysStep(get: Get, bundle: Bundle, progress: Progress): Promise<{
     if (published?.x !== x) throw new Error(`the ${purpose} key ${kid} that came with the card is in no keys document`);
   }
   return {
-    says: `${plural(last + 1, "keys document")}, each naming the hash of the one before and signed under it; the newest has the keys that came with the card. They are the service's own: your policy says whose log it is`,
+    says: `${countText(last + 1, "keys document")}, each naming the hash of the one before and signed under it; the newest has the keys that came with the card. They are the service's own: your policy says whose log it is`,
   };
 }
 
 /**
- * Checks that the checkpoint's tree `now` continues the tree `seen` that this browser proved before.
+ * Checks that the checkpoint's tree `current` continues the tree `seen` that this browser proved before.
  * @returns outcome and sentence
  * @throws BadObject if the tiles of the tree do not lead to both roots
  */
-async function historyStep(seen: TreeRoot | null, now: TreeRoot, get: Get): Promise<[Outcome, string]> {
+async function historyStep(seen: TreeRoot | null, current: TreeRoot, get: Get): Promise<[Outcome, string]> {
   if (!seen || !(seen.size > 0)) {
     return ["open", "this browser has proven no checkpoint of this log before; it remembers this one"];
   }
-  if (now.size < seen.size) {
-    return ["failed", `rolled back: ${leavesOf(now.size)}, and this browser has proven ${seen.size} before`];
+  if (current.size < seen.size) {
+    return ["failed", `rolled back: ${leafCountText(current.size)}, and this browser has proven ${seen.size} before`];
   }
-  if (now.size === seen.size && now.root !== seen.root) {
-    return ["failed", `fork: another root for ${leavesOf(now.size)} than this browser has proven before`];
+  if (current.size === seen.size && current.root !== seen.root) {
+    return ["failed", `fork: another root for ${leafCountText(current.size)} than this browser has proven before`];
   }
-  if (now.size === seen.size) return ["shown", `the tree of ${leavesOf(now.size)} that this browser has proven before`];
-  const whyNotRead = await proveContinuation(seen, now, get);
+  if (current.size === seen.size)
+    return ["shown", `the tree of ${leafCountText(current.size)} that this browser has proven before`];
+  const whyNotRead = await proveContinuation(seen, current, get);
   if (whyNotRead !== null) return ["open", whyNotRead];
   return [
     "shown",
-    `the first ${leavesOf(seen.size)} are those that this browser has proven before, and ${now.size - seen.size} follow`,
+    `the first ${leafCountText(seen.size)} are those that this browser has proven before, and ${current.size - seen.size} follow`,
   ];
 }
 
@@ -210,13 +212,13 @@ function pageStep(shown: ProveOptions["shown"], card: Card, why: string): [Outco
  */
 async function evidenceStep(
   { graded, evidence }: CardProof,
-  main: { leaf: GradeLeaf; index: number },
+  provenCard: { leaf: GradeLeaf; index: number },
   prove: (bundle: Bundle) => Promise<{ leaf: GradeLeaf; index: number }>,
   { get, cap }: ProveOptions,
   progress: Progress,
 ): Promise<[Outcome, string]> {
   if (!graded) return ["open", "the evidence of none of its days is published yet, or was not given"];
-  const { leaf, index } = graded.index === main.index ? main : await prove(graded);
+  const { leaf, index } = graded.index === provenCard.index ? provenCard : await prove(graded);
   const since = String(leaf.card.window_start).slice(0, 10);
   const files = (Array.isArray(evidence) ? evidence : []).slice(0, 256).filter(({ day }) => day >= since);
   const lines: EvidenceLine[] = [];
@@ -227,19 +229,20 @@ async function evidenceStep(
     if (!found) missingFiles++;
     for (const line of found ?? []) lines.push(JSON.parse(line) as EvidenceLine);
   }
-  if (missingFiles > 0) return ["open", `${missingFiles} of ${plural(files.length, "evidence file")} were not given`];
+  if (missingFiles > 0)
+    return ["open", `${missingFiles} of ${countText(files.length, "evidence file")} were not given`];
   const regraded = await regrade(leaf, lines);
   if (typeof regraded === "string") return ["failed", regraded];
-  if (regraded.differs.length > 0) return ["failed", regraded.differs.slice(0, 3).join("; ")];
+  if (regraded.differences.length > 0) return ["failed", regraded.differences.slice(0, 3).join("; ")];
   const cardPhrase =
-    index === main.index
+    index === provenCard.index
       ? "This card"
       : `Of an earlier card, leaf ${index} of ${String(leaf.card.computed_at)} with the letter ${leaf.card.band} (the newest whose evidence is published; a day follows six hours after its end):`;
   const undecidedText =
     regraded.undecided.length > 0 ? ` Not decided by its rows alone: ${regraded.undecided.join(", ")}.` : "";
   return [
     "shown",
-    `${cardPhrase} ${plural(regraded.rowCount, "row")} in ${plural(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${regraded.rawLetter} of them, and ${regraded.equalMembers} members as published.${undecidedText}`,
+    `${cardPhrase} ${countText(regraded.rowCount, "row")} in ${countText(files.length, "evidence file")} have the hash in the leaf; the rules of ${params.method} (parameters ${PARAMS_SHA256.slice(0, 16)}…) make the raw letter ${regraded.rawLetter} of them, and ${regraded.equalMemberCount} members as published.${undecidedText}`,
   ];
 }
 
@@ -259,7 +262,7 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
     (step: StepId): Progress =>
     (done, of, what) =>
       tell(step, "running", `${done} of ${of} ${what}`);
-  const endOpenSteps = (): null => {
+  const endRemainingSteps = (): null => {
     for (const step of Object.keys(STEPS) as StepId[]) if (!endedSteps.has(step)) endStep(step, "open", NOT_REACHED);
     return null;
   };
@@ -278,57 +281,57 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   }).catch(errorText);
   if (typeof policy === "string") {
     endStep("checkpoint", "failed", policy);
-    return endOpenSteps();
+    return endRemainingSteps();
   }
   const proven = await policy.prove(bundle).catch((error) => {
     if (error instanceof NotProven) return error;
     return new NotProven("tampered", errorText(error), "checkpoint");
   });
-  const failedAt = proven instanceof NotProven ? PROOF_PARTS.indexOf(proven.part) : PROOF_PARTS.length;
+  const failedPartIndex = proven instanceof NotProven ? PROOF_PARTS.indexOf(proven.part) : PROOF_PARTS.length;
   const outcomes = partOutcomes(proven, bundle, readerPolicy !== null);
   for (const [i, part] of PROOF_PARTS.entries()) {
-    if (i < failedAt) endStep(part, ...outcomes[part]);
-    if (i === failedAt) endStep(part, "failed", (proven as NotProven).says);
+    if (i < failedPartIndex) endStep(part, ...outcomes[part]);
+    if (i === failedPartIndex) endStep(part, "failed", (proven as NotProven).says);
   }
   const [origin = "", sizeText = "", root = ""] = String(bundle.checkpoint).split("\n");
   const tree = { size: Number(sizeText), root };
-  if (failedAt > 1) {
+  if (failedPartIndex > 1) {
     await historyStep(options.seenOf(origin), tree, get).then(
       (found) => endStep("history", ...found),
       (error) => endStep("history", "failed", errorText(error)),
     );
   }
-  if (proven instanceof NotProven) return endOpenSteps();
+  if (proven instanceof NotProven) return endRemainingSteps();
   const leaf = leafOf(bundle.leaf);
   if (bundle.capability_id !== cap || proof.capability_id !== cap) {
     endStep("card", "failed", `the card is of ${bundle.capability_id}, and ${cap} was asked for`);
-    return endOpenSteps();
+    return endRemainingSteps();
   }
 
   const { card } = leaf;
   endStep("page", ...pageStep(options.shown, card, leaf.why));
   tell("newest", "running", "");
   const place = { index: proven.index, size: proven.treeSize, root, proof: bundle.proof };
-  await readLeavesBehind(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
+  await readLaterLeaves(place, { cap, computedAt: card.computed_at }, get, progressOf("newest")).then(
     (behind) => {
       if (typeof behind === "string") return endStep("newest", "open", behind);
       const { newerLeaf, leafCount, bundleCount, correctionCount } = behind;
       if (newerLeaf !== null)
         return endStep("newest", "failed", `leaf ${newerLeaf} of the same tree is a newer card of this endpoint`);
       const correctionsText =
-        correctionCount > 0 ? `; ${plural(correctionCount, "correction or dispute")} of it came since` : "";
+        correctionCount > 0 ? `; ${countText(correctionCount, "correction or dispute")} of it came since` : "";
       endStep(
         "newest",
         "shown",
-        `all ${leavesOf(leafCount)} behind it (${plural(bundleCount, "entry bundle")}) lead to the root, and none is a newer headline card of it${correctionsText}. A later checkpoint may hold one`,
+        `all ${leafCountText(leafCount)} behind it (${countText(bundleCount, "entry bundle")}) lead to the root, and none is a newer headline card of it${correctionsText}. A later checkpoint may hold one`,
       );
     },
     (error) => endStep("newest", "failed", errorText(error)),
   );
 
   try {
-    const against = findContradictions(card);
-    if (against.length > 0) endStep("numbers", "failed", against.slice(0, 3).join("; "));
+    const contradictions = findContradictions(card);
+    if (contradictions.length > 0) endStep("numbers", "failed", contradictions.slice(0, 3).join("; "));
     else
       endStep(
         "numbers",
@@ -340,13 +343,13 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
   }
 
   tell("evidence", "running", "");
-  const main = { leaf, index: proven.index };
+  const provenCard = { leaf, index: proven.index };
   const proveAnother = async (other: Bundle) => {
     await policy.prove(other);
     if (other.capability_id !== cap) throw new Error(`a card of ${other.capability_id}`);
     return { leaf: leafOf(other.leaf), index: other.index };
   };
-  await evidenceStep(proof, main, proveAnother, options, progressOf("evidence")).then(
+  await evidenceStep(proof, provenCard, proveAnother, options, progressOf("evidence")).then(
     (found) => endStep("evidence", ...found),
     (error) => endStep("evidence", "failed", errorText(error)),
   );
@@ -358,7 +361,7 @@ const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
 /**
  * Returns outcome and sentence for each part of a proof. The caller reports them for the parts that are valid.
- * @param hasReaderPolicy false: the policy was made from the service's own keys
+ * @param hasReaderPolicy true: the reader gave the policy. false: it was made from the service's own keys
  */
 function partOutcomes(
   proven: ProvenCard | NotProven,

@@ -63,7 +63,7 @@ export class LiveObjects {
 /**
  * Returns a replica's read-only public store: verified objects from its disk, objects below `live/` from the source.
  */
-export function replicaStore(proven: ReadStore, live: Pick<LiveObjects, "get">): ReadStore {
+export function createReplicaStore(proven: ReadStore, live: Pick<LiveObjects, "get">): ReadStore {
   const isLive = (key: string): boolean => key.startsWith("live/");
   return {
     get: (key, options) => (isLive(key) ? live.get(key) : proven.get(key, options)),

@@ -49,7 +49,7 @@ export class ProvenTree {
     private readonly parts: ProvenTreeParts,
     readonly store: Store,
     private readonly stateStore: Store,
-    private readonly keeper: ProcessLock,
+    private readonly keeperLock: ProcessLock,
   ) {}
 
   /** Opens the mirror in a folder. */
@@ -71,7 +71,7 @@ export class ProvenTree {
    */
   async follow(): Promise<MirrorSummary | null> {
     const { source, keys, maxAge, clock, logger, metrics } = this.parts;
-    if (!this.keeper.tryAcquire()) return null;
+    if (!this.keeperLock.tryAcquire()) return null;
     const summary = await mirrorOnce({
       ...{ source, clock, publicStore: this.store, stateStore: this.stateStore, keys },
       // Without a limit on its age an old record is still served: answers show how old it is.
@@ -102,15 +102,15 @@ export class ProvenTree {
   }
 
   async close(): Promise<void> {
-    this.keeper.close();
+    this.keeperLock.close();
     await this.store.close();
     await this.stateStore.close();
   }
 
   async #readSnapshot(): Promise<Snapshot | null> {
     const state = new MirrorState(this.stateStore);
-    const [pins, trusted] = [await state.readPins(), await state.readCommit()];
-    if (!pins || !trusted) return null;
+    const [pins, commit] = [await state.readPins(), await state.readCommit()];
+    if (!pins || !commit) return null;
     const trustText = JSON.stringify(pins);
     const trust = { ...trustOfPins(pins), policy: this.parts.keys?.policy };
     if (trust.log.name !== this.parts.origin) {
@@ -119,7 +119,7 @@ export class ProvenTree {
     if (this.#tree && trustText !== this.#trustText) this.#tree.setTrust(trust);
     this.#tree ??= new PublishedTree(this.store, trust);
     this.#trustText = trustText;
-    const document = trusted.keys && (await readKeys(this.store, trusted.keys));
+    const document = commit.keys && (await readKeys(this.store, commit.keys));
     if (document) this.#jwks = jwksOf(document);
     return this.#tree.newest();
   }

@@ -1,11 +1,11 @@
 import { z } from "zod";
 import { ArchiveManifest } from "../../pipelines/record/archive.ts";
 import { ARCHIVE_SUBJECTS } from "../../pipelines/record/vocabulary.ts";
-import { oneOf, wholeNumber } from "./common.ts";
+import { oneOfError, wholeNumber } from "./common.ts";
 
 /** Query of GET /v1/archive. A page after the last one is empty and no error. */
 export const ArchiveQuery = z.object({
-  subject: z.enum(ARCHIVE_SUBJECTS, oneOf(ARCHIVE_SUBJECTS)).optional(),
+  subject: z.enum(ARCHIVE_SUBJECTS, oneOfError(ARCHIVE_SUBJECTS)).optional(),
   page: wholeNumber(1, null, 1),
 });
 export type ArchiveQuery = z.infer<typeof ArchiveQuery>;

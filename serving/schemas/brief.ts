@@ -34,7 +34,7 @@ export const BriefRequest = z
 export type BriefRequest = z.infer<typeof BriefRequest>;
 
 /** The place of a text in a source. */
-const Cites = z.strictObject({
+const Citation = z.strictObject({
   url: z.string(),
   sha256: Sha256Hex,
   /**
@@ -45,8 +45,8 @@ const Cites = z.strictObject({
 });
 
 /** A text, word for word as it is in a source. */
-const Quotation = z.strictObject({ text: z.string(), ...Cites.shape });
-const Sentence = z.strictObject({ text: z.string(), cites: Cites });
+const Quotation = z.strictObject({ text: z.string(), ...Citation.shape });
+const Sentence = z.strictObject({ text: z.string(), cites: Citation });
 
 /**
  * A statement that sources support: one of their sentences; if the source is the record, a sentence of this service

@@ -8,8 +8,8 @@ import {
   isWholeText,
   Matched,
   Money,
-  ONE_TEXT,
-  oneOf,
+  ONE_TEXT_ERROR,
+  oneOfError,
   Tier,
   URL_OR_ID,
   URL_OR_ID_MESSAGE,
@@ -24,15 +24,15 @@ const PAY_TO = /^(?:0x[0-9a-fA-F]{40}|[1-9A-HJ-NP-Za-km-z]{32,44})$/;
 /** Query of GET /v1/check. `url` may also be a capability id, the id of an endpoint. */
 export const CheckQuery = z.object({
   url: z
-    .string(ONE_TEXT)
+    .string(ONE_TEXT_ERROR)
     .min(URL_LENGTH.min, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .max(URL_LENGTH.max, `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`)
     .regex(URL_OR_ID, URL_OR_ID_MESSAGE)
     .refine(isWholeText, WHOLE_TEXT_MESSAGE)
     .describe("Url of the endpoint, or its capability id. Normalised, a url has at most 2,048 characters too."),
-  method: z.enum(["GET", "POST"], oneOf(["GET", "POST"])).optional(),
+  method: z.enum(["GET", "POST"], oneOfError(["GET", "POST"])).optional(),
   pay_to: z
-    .string(ONE_TEXT)
+    .string(ONE_TEXT_ERROR)
     .regex(PAY_TO, "must be 0x and 40 hex digits, or base58 of 32 to 44 characters")
     .optional()
     .describe("The payTo of the 402 that is about to be paid."),

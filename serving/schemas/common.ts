@@ -1,20 +1,20 @@
 import { z } from "zod";
 import { BANDS, MATCHED, PROTOCOLS, TIERS } from "../../pipelines/record/vocabulary.ts";
 
-/** Error text for a parameter that must be given exactly once. */
-export const ONE_TEXT = {
+/** Error option of a zod schema, for a parameter that must be given exactly once. */
+export const ONE_TEXT_ERROR = {
   error: ({ input }: { input?: unknown }) =>
     input === undefined ? "must be given" : Array.isArray(input) ? "must be given only once" : "must be a text",
 };
 
-/** Error text for a parameter that must be one of a few texts. */
-export const oneOf = (values: readonly string[]) => ({
+/** Returns the error option of a zod schema, for a parameter that must be one of a few texts. */
+export const oneOfError = (values: readonly string[]) => ({
   error: ({ input }: { input?: unknown }) =>
     `must be ${values.join(" or ")}${Array.isArray(input) ? ", and given only once" : ""}`,
 });
 
 /** Matches the beginning of an address that can be checked or fetched; a URL parser examines the rest. */
-export const HTTP_URL = /^\s*[hH][tT][tT][pP][sS]?:/;
+export const HTTP_URL_START = /^\s*[hH][tT][tT][pP][sS]?:/;
 
 /** Matches how a client may name an endpoint: by its url, or by its id. */
 export const URL_OR_ID = /^(?:\s*[hH][tT][tT][pP][sS]?:|cap_[0-9A-HJKMNP-TV-Z]{26}$)/;
@@ -22,8 +22,8 @@ export const URL_OR_ID_MESSAGE = "must be an http or https url, or a capability 
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
 /**
- * Reports whether a text has no lone surrogate. RFC 8785 cannot print one, so no signed answer and no record can repeat
- * a text that has one.
+ * Returns true if a text has no lone surrogate, and false if it has one. RFC 8785 cannot print one, so no signed answer
+ * and no record can repeat a text that has one.
  */
 export const isWholeText = (text: string): boolean => !LONE_SURROGATE.test(text);
 export const WHOLE_TEXT_MESSAGE = "must be whole Unicode text";

@@ -51,7 +51,7 @@ const CERTAINTY_MESSAGE = `must be a number from ${MIN_CERTAINTY} to 1`;
 const LIMIT_MESSAGE = `must be a whole number from 1 to ${MAX_MATCHES}`;
 
 /** Members of a question by which one company is looked for. */
-const ONE_COMPANY = ["name", "domain", "lei", "register_number"] as const;
+const ONE_COMPANY_MEMBERS = ["name", "domain", "lei", "register_number"] as const;
 
 /**
  * Body of POST /v1/companies/lookup. Companies that match any of lei, register_number, domain and name are returned; or
@@ -94,9 +94,9 @@ export const CompaniesQuestion = z
     limit: z.int({ error: LIMIT_MESSAGE }).min(1, LIMIT_MESSAGE).max(MAX_MATCHES, LIMIT_MESSAGE).optional(),
   })
   .superRefine(({ names, register_authority, ...asked }, context) => {
-    const givenMembers = ONE_COMPANY.filter((member) => asked[member] !== undefined);
+    const givenMembers = ONE_COMPANY_MEMBERS.filter((member) => asked[member] !== undefined);
     if (names === undefined && givenMembers.length === 0) {
-      context.addIssue({ code: "custom", message: `must have one of ${ONE_COMPANY.join(", ")} and names` });
+      context.addIssue({ code: "custom", message: `must have one of ${ONE_COMPANY_MEMBERS.join(", ")} and names` });
     }
     for (const member of names === undefined ? [] : givenMembers) {
       const message = "is asked of one company: send it without names";
@@ -108,10 +108,14 @@ export const CompaniesQuestion = z
     }
   })
   .meta(
-    refusalSchema(forbidsAll(...ONE_COMPANY, "names"), ...ONE_COMPANY.map((member) => requiresAll("names", member)), {
-      ...requiresAll("register_authority"),
-      ...forbidsAll("register_number"),
-    }),
+    refusalSchema(
+      forbidsAll(...ONE_COMPANY_MEMBERS, "names"),
+      ...ONE_COMPANY_MEMBERS.map((member) => requiresAll("names", member)),
+      {
+        ...requiresAll("register_authority"),
+        ...forbidsAll("register_number"),
+      },
+    ),
   );
 export type CompaniesQuestion = z.infer<typeof CompaniesQuestion>;
 

@@ -57,7 +57,7 @@ export type ExposureRequest = z.infer<typeof ExposureRequest>;
 /**
  * Parses the body of POST /v1/exposure. Each item gets the errors of its own form, a text or an object, not of both.
  */
-export const ReadExposure: z.ZodType<ExposureRequest> = z.strictObject(
+export const ParsedExposureRequest: z.ZodType<ExposureRequest> = z.strictObject(
   {
     dependencies: z
       .array(
@@ -97,7 +97,7 @@ const Standings = z.strictObject(
 );
 
 /** Spending of a month in dollars, in parts that add up to `monthly_spend`. */
-const Spend = {
+const SPEND_FIELDS = {
   monthly_spend: Money,
   /** Spending on endpoints with standing took_the_money or listing_mismatch, or with letter F. */
   monthly_spend_where_the_record_shows_a_failure: Money,
@@ -167,7 +167,7 @@ export const ExposurePayee = z.strictObject({
   dependencies: Count,
   /** Number of origins (scheme, host, port) of the endpoints in the record that are paid at this address. */
   origins: Count,
-  ...Spend,
+  ...SPEND_FIELDS,
   standings: Standings,
   related: Related.optional(),
 });
@@ -177,7 +177,7 @@ const ExposureTotals = z.strictObject({
   dependencies: Count,
   payees: Count,
   unit: z.literal("USD"),
-  ...Spend,
+  ...SPEND_FIELDS,
   standings: Standings,
   related: Related.optional(),
   /** Number of lines without spending: the request gave no number of calls, or no price is known. */

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { URL_LENGTH } from "./check.ts";
-import { forbidsAll, HTTP_URL, isWholeText, refusalSchema, requiresAll, WHOLE_TEXT_MESSAGE } from "./common.ts";
+import { forbidsAll, HTTP_URL_START, isWholeText, refusalSchema, requiresAll, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
 /**
  * Largest document that may be sent, bytes after decoding. A fetched document may be as large as the limits of the
@@ -18,7 +18,7 @@ export const FetchedUrl = z
   .string({ error: "must be a url" })
   .min(URL_LENGTH.min, LENGTH_MESSAGE)
   .max(URL_LENGTH.max, LENGTH_MESSAGE)
-  .regex(HTTP_URL, "must be an http or https url")
+  .regex(HTTP_URL_START, "must be an http or https url")
   // The address is part of the signed answer.
   .refine(isWholeText, WHOLE_TEXT_MESSAGE);
 
@@ -87,7 +87,7 @@ const Table = z.strictObject({
 
 const Link = z.strictObject({ text: z.string(), url: z.string(), page: z.int().nullable() });
 
-const CUT = ["text", "headings", "tables", "links"] as const;
+const CUT_FIELDS = ["text", "headings", "tables", "links"] as const;
 
 /** Kinds of documents that POST /v1/docs/extract reads. */
 export const DOCUMENT_KINDS = ["pdf", "html", "text", "markdown", "csv", "docx", "xlsx", "pptx", "image"] as const;
@@ -112,7 +112,7 @@ export const Extracted = z.strictObject({
   tables: z.array(Table),
   links: z.array(Link),
   /** Names of the fields of which the document has more than this answer contains. */
-  cut: z.array(z.enum(CUT)),
+  cut: z.array(z.enum(CUT_FIELDS)),
 });
 export type Extracted = z.infer<typeof Extracted>;
 

@@ -3,7 +3,7 @@ import { PayeeSignature, SignedAt, SigningPayee } from "../../pipelines/correcti
 import { HANDSHAKE_STATES } from "../../pipelines/record/bodies.ts";
 import { METHODS } from "../../pipelines/record/vocabulary.ts";
 import { URL_LENGTH } from "./check.ts";
-import { CapId, HTTP_URL, isWholeText, Money, ONE_TEXT, Protocol, WHOLE_TEXT_MESSAGE } from "./common.ts";
+import { CapId, HTTP_URL_START, isWholeText, Money, ONE_TEXT_ERROR, Protocol, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
 const LENGTH_MESSAGE = `must be ${URL_LENGTH.min} to ${URL_LENGTH.max} characters long`;
 
@@ -11,7 +11,7 @@ const httpUrl = (text: z.ZodString) =>
   text
     .min(URL_LENGTH.min, LENGTH_MESSAGE)
     .max(URL_LENGTH.max, LENGTH_MESSAGE)
-    .regex(HTTP_URL, "must be an http or https url")
+    .regex(HTTP_URL_START, "must be an http or https url")
     .refine(isWholeText, WHOLE_TEXT_MESSAGE);
 
 /**
@@ -19,7 +19,7 @@ const httpUrl = (text: z.ZodString) =>
  * may change something at the seller.
  */
 export const ListingQuestion = z.strictObject({
-  url: httpUrl(z.string(ONE_TEXT).trim()),
+  url: httpUrl(z.string(ONE_TEXT_ERROR).trim()),
   method: z.enum(["GET", "POST"], { error: "must be GET or POST" }).optional(),
 });
 export type ListingQuestion = z.infer<typeof ListingQuestion>;
@@ -77,7 +77,7 @@ export type ListingAnswer = z.infer<typeof ListingAnswer>;
 
 /** Body of POST /v1/listings/retest: the members of the signed statement, the payee's address, and the signature. */
 export const RetestRequest = z.strictObject({
-  url: httpUrl(z.string(ONE_TEXT)),
+  url: httpUrl(z.string(ONE_TEXT_ERROR)),
   method: z.enum(METHODS).optional(),
   /** Origin of this service. May be left out here, but not in the signed statement. */
   service: z.string().max(300).optional(),

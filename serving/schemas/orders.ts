@@ -2,11 +2,11 @@ import { z } from "zod";
 import { JUDGED_BY } from "../../pipelines/record/order-step.ts";
 import { CapId, Money, wholeNumber } from "./common.ts";
 
-/** Path of GET /v1/orders/{order_id}. */
+/** Id of an order, the path parameter of GET /v1/orders/{order_id}. */
 export const OrderId = z.string().regex(/^ord_[0-9A-HJKMNP-TV-Z]{26}$/, "must be an order id");
 
 /** A transfer of money. */
-const Moved = z.strictObject({ tx: z.string(), amount: Money });
+const Transfer = z.strictObject({ tx: z.string(), amount: Money });
 
 /** A call of one seller for an order. An order that tries several sellers one after the other has several. */
 const OrderLeg = z.strictObject({
@@ -64,8 +64,8 @@ export const OrderShown = z.strictObject({
    * seconds).
    */
   hold: z.strictObject({ tx: z.string(), capture_deadline: z.int() }).nullable(),
-  charged: Moved.nullable(),
-  refunded: Moved.nullable(),
+  charged: Transfer.nullable(),
+  refunded: Transfer.nullable(),
   legs: z.array(OrderLeg),
   /** Cost of our transactions for the order, in wei of the network's coin; the buyer is not charged for it. */
   gas: z.array(

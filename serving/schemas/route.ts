@@ -81,7 +81,7 @@ const Candidate = z.strictObject({
 });
 
 /** Reasons why an endpoint that matches the words of a need is no candidate, in the order in which they are tested. */
-export const PASSED_OVER = {
+export const PASSED_OVER_TEXTS = {
   below_band: "their letter is below the one that was asked for, or they have none",
   other_method: "they are called with another method",
   not_sold: "calls of them are not bought through this service now",
@@ -89,7 +89,7 @@ export const PASSED_OVER = {
   latency_unknown: "how long they take is not known",
   too_slow: "they take longer",
 } as const;
-export type PassedOver = keyof typeof PASSED_OVER;
+export type PassedOver = keyof typeof PASSED_OVER_TEXTS;
 
 /** Which endpoints to call for a need, from the record. No endpoint is called to find them. */
 export const PlanAnswer = z.strictObject({
@@ -99,7 +99,7 @@ export const PlanAnswer = z.strictObject({
   candidates: z.array(Candidate),
   passed_over: z.array(
     z.strictObject({
-      reason: z.enum(Object.keys(PASSED_OVER) as [PassedOver, ...PassedOver[]]),
+      reason: z.enum(Object.keys(PASSED_OVER_TEXTS) as [PassedOver, ...PassedOver[]]),
       says: z.string(),
       count: z.int().min(1),
     }),

@@ -1,15 +1,15 @@
 import { z } from "zod";
 import { Advertised, Buy } from "./check.ts";
-import { Band, CapId, Defect, Money, ONE_TEXT, Tier, wholeNumber } from "./common.ts";
+import { Band, CapId, Defect, Money, ONE_TEXT_ERROR, Tier, wholeNumber } from "./common.ts";
 
 /** Names of the orders in which results can be sorted. */
-export const ORDERS = ["best", "price", "letter", "latency"] as const;
-export type Order = (typeof ORDERS)[number];
+export const SORT_ORDERS = ["best", "price", "letter", "latency"] as const;
+export type SortOrder = (typeof SORT_ORDERS)[number];
 
 /** Parameters of GET /v1/search. */
 export const SearchQuery = z.object({
   q: z
-    .string(ONE_TEXT)
+    .string(ONE_TEXT_ERROR)
     .max(200)
     .default("")
     .describe(
@@ -28,7 +28,7 @@ export const SearchQuery = z.object({
     .optional()
     .describe("A CAIP-2 id such as eip155:8453, or a name such as base; a name means its test networks too."),
   order: z
-    .enum(ORDERS)
+    .enum(SORT_ORDERS)
     .optional()
     .describe("best: the closer text, then the better letter (as without it); price, letter, latency: by that alone."),
   limit: z.int().min(1).max(50).default(10),
@@ -85,7 +85,7 @@ export const SearchAnswer = z.strictObject({
   read_as: z
     .strictObject({
       words: z.array(z.string()),
-      order: z.enum(ORDERS),
+      order: z.enum(SORT_ORDERS),
       max_price: Money.nullable(),
       network: z.string().nullable(),
     })

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { CardBundle } from "../../pipelines/published/card-bundle.ts";
 import { SignedCard } from "../../pipelines/record/card.ts";
-import { CapId, Correction, Money, ONE_TEXT, wholeNumber } from "./common.ts";
+import { CapId, Correction, Money, ONE_TEXT_ERROR, wholeNumber } from "./common.ts";
 
 /** Path parameter of GET /v1/trust/{id}. */
 export const TrustParams = z.object({ id: CapId });
@@ -36,7 +36,7 @@ export type CardProof = z.infer<typeof CardProof>;
 /** Query of GET /v1/trust/{id}/failures: where the previous page ended, and the most calls on a page. */
 export const FailuresQuery = z.object({
   cursor: z
-    .string(ONE_TEXT)
+    .string(ONE_TEXT_ERROR)
     .regex(/^\d{1,15}-(?:rec_[0-9A-HJKMNP-TV-Z]{26})?$/, "must be `next` of an earlier page")
     .optional()
     .describe("`next` of a page: calls before its last one in time are answered."),
@@ -82,7 +82,7 @@ export type FailuresAnswer = z.infer<typeof FailuresAnswer>;
 /** Query of GET /v1/trust/feed. The cursor is `<first 16 hex digits of sha256(name of the log)>:<log position>`. */
 export const FeedQuery = z.object({
   cursor: z
-    .string(ONE_TEXT)
+    .string(ONE_TEXT_ERROR)
     .regex(
       /^[0-9a-f]{16}:(?:0|[1-9]\d{0,14})$/,
       "must be <log id>:<position>, as the Link header of an answer names it",

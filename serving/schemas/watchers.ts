@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { BANDS, MATCHED, NOTICE_CHANGES, TIERS } from "../../pipelines/record/vocabulary.ts";
-import { HTTP_URL, isWholeText, URL_OR_ID, URL_OR_ID_MESSAGE, WHOLE_TEXT_MESSAGE } from "./common.ts";
+import { HTTP_URL_START, isWholeText, URL_OR_ID, URL_OR_ID_MESSAGE, WHOLE_TEXT_MESSAGE } from "./common.ts";
 
 /** Largest number of endpoints of one watcher. */
 const MAX_WATCHED = 100;
@@ -21,7 +21,7 @@ const WatchedName = z
 /** Body of POST /v1/watchers. */
 export const WatcherRequest = z.strictObject({
   /** Address to which notices are posted (https). */
-  url: z.string().min(8).max(2048).regex(HTTP_URL, "must be an https url"),
+  url: z.string().min(8).max(2048).regex(HTTP_URL_START, "must be an https url"),
   /** Urls or capability ids of endpoints. */
   watch: z.array(WatchedName).min(1).max(MAX_WATCHED),
   /** HMAC key with which every message also gets a signature `v1`, for libraries of Standard Webhooks. */

@@ -10,16 +10,16 @@ import { Pulse, type PulseParts } from "./pulse.ts";
 const MAX_SOCKETS = 64;
 const CLOSE_GRACE_MS = 1_000;
 
-/** A running status listener. */
+/** The pulse of a role, and its status listener if one was opened. */
 export interface Status {
   pulse: Pulse;
-  /** Its address; null when no port was set. */
+  /** Address of the listener; null when none was opened. */
   url: string | null;
   close(): Promise<void>;
 }
 
-const respond = (status: number, type: string, body: string, more: Record<string, string> = {}): Response =>
-  new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...more } });
+const respond = (status: number, type: string, body: string, moreHeaders: Record<string, string> = {}): Response =>
+  new Response(body, { status, headers: { "content-type": type, "cache-control": "no-store", ...moreHeaders } });
 
 /** Returns the free bytes on the disk of a folder and sets the gauges; null while the folder does not exist. */
 function measureFreeBytes(folder: string, metrics: Pick<Metrics, "gauge">): number | null {
@@ -55,7 +55,7 @@ export function createStatusApp(pulse: Pulse, metrics: Pick<Metrics, "text">): H
 
 /**
  * Creates the pulse (health) of a role, and opens its status listener if `status.port` is set.
- * @param listen false for a command that ends by itself
+ * @param listen true: the listener is opened if a port is set. false: it is not, as for a command that ends by itself
  * @param firstWork the work that has to succeed once before the role counts as started
  * @throws Failure `port` when the port is taken
  */

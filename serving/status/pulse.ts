@@ -54,7 +54,7 @@ interface FailingRun {
   /** Name of the work that the run is a part of. */
   work: string;
   /** Number of its failures in succession. */
-  times: number;
+  failureCount: number;
   /** Name of the last error. */
   error: string;
 }
@@ -135,7 +135,7 @@ export class Pulse {
   /** Records a failure. @param workName as `work` of {@link during} */
   failed(name: string, cause: unknown, workName = name): void {
     const error = cause instanceof Error ? cause.name : "Error";
-    this.#failing.set(name, { work: workName, times: (this.#failing.get(name)?.times ?? 0) + 1, error });
+    this.#failing.set(name, { work: workName, failureCount: (this.#failing.get(name)?.failureCount ?? 0) + 1, error });
     const work = this.#works.get(workName);
     if (work) work.lastFailure = { at: this.#parts.clock.now(), error };
   }
@@ -164,7 +164,10 @@ export class Pulse {
     this.#state = state;
   }
 
-  /** Sets whether the role waits for something. A wait longer than the patience makes it unhealthy. */
+  /**
+   * Notes that the role waits for something (`waiting` is true), or no longer waits for it (false). A wait longer than
+   * the patience makes it unhealthy.
+   */
   setWaiting(what: string, waiting: boolean): void {
     if (!waiting) this.#waitingSince.delete(what);
     else if (!this.#waitingSince.has(what)) this.#waitingSince.set(what, this.#parts.clock.monotonic());
@@ -180,10 +183,10 @@ export class Pulse {
     if (freeBytes !== null && freeBytes < MIN_FREE_BYTES)
       problems.push(`the disk of the data folder is full: ${Math.round(freeBytes / 2 ** 20)} MiB are free`);
     const works: Health["works"] = {};
-    const unhealthy = new Set<string>();
-    for (const [name, { work, times, error }] of this.#failing) {
+    const unhealthyWorks = new Set<string>();
+    for (const [name, { work, failureCount: times, error }] of this.#failing) {
       if (times < MAX_FAILURES) continue;
-      unhealthy.add(work);
+      unhealthyWorks.add(work);
       problems.push(`${name} failed ${times} times in succession: ${error}`);
     }
     for (const [name, { requiredAtMs, lastDoneMs, lastDoneAt, lastFailure }] of this.#works) {
@@ -193,11 +196,11 @@ export class Pulse {
         error: lastFailure?.error ?? null,
       };
       const undoneMs = now - Math.max(requiredAtMs, lastDoneMs ?? requiredAtMs);
-      if (undoneMs > patienceMs) unhealthy.add(name);
+      if (undoneMs > patienceMs) unhealthyWorks.add(name);
       if (undoneMs > patienceMs && !(isStarting && name === this.firstWork)) {
         problems.push(`${name} was not done for ${Math.round(undoneMs / 1000)} s`);
       }
-      metrics.gauge(OK_GAUGE, unhealthy.has(name) ? 0 : 1, { role, work: name });
+      metrics.gauge(OK_GAUGE, unhealthyWorks.has(name) ? 0 : 1, { role, work: name });
     }
     for (const [what, since] of this.#waitingSince) {
       if (now - since > patienceMs) problems.push(`${what} is waited for since ${Math.round((now - since) / 1000)} s`);

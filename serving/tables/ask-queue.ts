@@ -52,13 +52,13 @@ interface DomainQueue {
 /** An ask that waits for its probe. */
 interface WaitingAsk {
   /** Names of the queues that it waits in: of its domain, and of its platform if that differs. */
-  domains: readonly string[];
-  /** Whether it is a re-test, a probe that the seller requested. */
-  retest: boolean;
+  queueNames: readonly string[];
+  /** True for a re-test, a probe that the seller requested. False for an ask of a client. */
+  isRetest: boolean;
   /** Sequence number among all asks. */
-  n: number;
+  sequence: number;
   /** When it was asked, unix ms. */
-  t: number;
+  askedAtMs: number;
   /** Earliest time of its probe, unix ms. */
   notBeforeMs: number;
   /** How much earlier than `notBeforeMs` a probe may be that also answers the ask, ms. */
@@ -107,7 +107,11 @@ export class AskQueue {
     return this.#waiting.size;
   }
 
-  /** Reports whether an ask of this client would be accepted. */
+  /**
+   * Returns true if an ask of this client would be accepted, be it that another is evicted for it. Returns false if it
+   * would be refused.
+   * @param retest true: for a re-test, which has a queue of its own. false: for an ask
+   */
   hasRoom(client: string, retest = false): boolean {
     return (retest ? this.#retests : this.#asks).wouldEvict({ client }) !== undefined;
   }
@@ -117,7 +121,10 @@ export class AskQueue {
     return this.#waiting.get(cap)?.notBeforeMs ?? null;
   }
 
-  /** Reports whether an endpoint was probed within the last five minutes, so that its result may not be visible yet. */
+  /**
+   * Returns true if an endpoint was probed within the last five minutes, so that its result may not be visible yet.
+   * Returns false if the probe is older, or none is remembered.
+   */
   wasJustProbed(cap: string, now: number): boolean {
     return this.#lastProbeOf(cap) > now - RESULT_DELAY_MS;
   }
@@ -140,34 +147,44 @@ export class AskQueue {
    * or if the queue has no room.
    * @param normalised the normalised url
    * @param t when it was asked, unix ms
-   * @param from earliest time of its probe, unix ms
+   * @param notBeforeMs earliest time of its probe, unix ms
    * @param client key of the client, if it is known
    */
-  ask(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
-    this.#put(cap, normalised, { t, notBeforeMs: from, earlyByMs: MIN_PROBE_INTERVAL_MS, retest: false }, client);
+  addAsk(cap: string, normalised: string, t: number, notBeforeMs = t, client = UNKNOWN_CLIENT): void {
+    this.#addWaiting(
+      cap,
+      normalised,
+      { askedAtMs: t, notBeforeMs, earlyByMs: MIN_PROBE_INTERVAL_MS, isRetest: false },
+      client,
+    );
   }
 
   /**
-   * Adds a re-test that a seller asked for. It waits until the endpoint is probed at or after `from`. Parameters as
-   * in {@link ask}.
+   * Adds a re-test that a seller asked for. It waits until the endpoint is probed at or after `notBeforeMs`. Parameters
+   * as in {@link addAsk}.
    */
-  retest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
+  addRetest(cap: string, normalised: string, t: number, from = t, client = UNKNOWN_CLIENT): void {
     this.#lastRetests.set(cap, t);
-    this.#put(cap, normalised, { t, notBeforeMs: from, earlyByMs: 0, retest: true }, client);
+    this.#addWaiting(cap, normalised, { askedAtMs: t, notBeforeMs: from, earlyByMs: 0, isRetest: true }, client);
   }
 
-  #put(cap: string, normalised: string, when: Omit<WaitingAsk, "domains" | "n">, client: string): void {
-    const { t, notBeforeMs, earlyByMs, retest } = when;
+  #addWaiting(
+    cap: string,
+    normalised: string,
+    when: Omit<WaitingAsk, "queueNames" | "sequence">,
+    client: string,
+  ): void {
+    const { askedAtMs, notBeforeMs, earlyByMs, isRetest } = when;
     if (this.#lastProbeOf(cap) >= notBeforeMs - earlyByMs) return;
     const existing = this.#waiting.get(cap);
     if (existing && existing.notBeforeMs <= notBeforeMs && existing.earlyByMs <= earlyByMs) return;
-    this.#expire(t);
+    this.#expire(askedAtMs);
     if (existing) this.#removeWaiting(cap);
-    const evicted = (retest ? this.#retests : this.#asks).admit({ client }, cap);
+    const evicted = (isRetest ? this.#retests : this.#asks).admit({ client }, cap);
     if (evicted === undefined) return;
     if (evicted !== null) this.#removeWaiting(evicted);
-    const waiting = { ...when, domains: namesOf(normalised), n: this.#nextSequence++ };
-    for (const [i, name] of waiting.domains.entries()) {
+    const waiting = { ...when, queueNames: queueNamesOf(normalised), sequence: this.#nextSequence++ };
+    for (const [i, name] of waiting.queueNames.entries()) {
       const perHour = this.limits.perDomainHour * (i === 0 ? 1 : PLATFORM_CAP_FACTOR);
       const domain = this.#domains.get(name) ?? { perHour, queue: [], probeTimes: [] };
       this.#domains.set(name, domain);
@@ -198,20 +215,23 @@ export class AskQueue {
   }
 
   /** Returns the expected wait of an ask in the queue; one hour for any other endpoint. @param now unix ms */
-  wait(cap: string, now: number): ExpectedWait {
+  waitOf(cap: string, now: number): ExpectedWait {
     const waiting = this.#waiting.get(cap);
     if (!waiting) return { hours: 1 };
-    return this.#wait(waiting, now);
+    return this.#computeWait(waiting, now);
   }
 
   /** Returns the expected wait of an ask that would be added now. */
-  waitFor(normalised: string, from: number, now: number): ExpectedWait {
-    return this.#wait({ domains: namesOf(normalised), n: this.#nextSequence, notBeforeMs: from }, now);
+  waitOfNewAsk(normalised: string, from: number, now: number): ExpectedWait {
+    return this.#computeWait(
+      { queueNames: queueNamesOf(normalised), sequence: this.#nextSequence, notBeforeMs: from },
+      now,
+    );
   }
 
-  #wait(waiting: Pick<WaitingAsk, "domains" | "n" | "notBeforeMs">, now: number): ExpectedWait {
+  #computeWait(waiting: Pick<WaitingAsk, "queueNames" | "sequence" | "notBeforeMs">, now: number): ExpectedWait {
     const domainHours = Math.max(
-      ...waiting.domains.map((name) => {
+      ...waiting.queueNames.map((name) => {
         const { queue, probeTimes, perHour } = this.#domains.get(name) ?? { queue: [], probeTimes: [], perHour: 1 };
         const probedThisHour = probeTimes.filter((t) => t > now - HOUR_MS).length;
         return Math.floor((insertPosition(queue, waiting) + probedThisHour) / perHour) + 1;
@@ -232,9 +252,9 @@ export class AskQueue {
     const t = Date.parse(observed_at);
     if (type === "ask") {
       const { cap, normalised_url, not_before, retest } = body as BodyOf<"ask">;
-      const from = not_before === undefined ? t : Math.max(t, Date.parse(not_before));
-      if (retest) this.retest(cap, normalised_url, t, from);
-      else this.ask(cap, normalised_url, t, from);
+      const notBeforeMs = not_before === undefined ? t : Math.max(t, Date.parse(not_before));
+      if (retest) this.addRetest(cap, normalised_url, t, notBeforeMs);
+      else this.addAsk(cap, normalised_url, t, notBeforeMs);
     } else if (type === "ask.looked") this.recordProbe((body as BodyOf<"ask.looked">).cap, t);
   }
 
@@ -246,8 +266,8 @@ export class AskQueue {
   #removeWaiting(cap: string): DomainQueue[] {
     const waiting = this.#waiting.get(cap)!;
     this.#waiting.delete(cap);
-    (waiting.retest ? this.#retests : this.#asks).remove(cap);
-    return waiting.domains.map((name) => {
+    (waiting.isRetest ? this.#retests : this.#asks).remove(cap);
+    return waiting.queueNames.map((name) => {
       const domain = this.#domains.get(name)!;
       domain.queue.splice(insertPosition(domain.queue, waiting), 1);
       return domain;
@@ -259,8 +279,8 @@ export class AskQueue {
    * map of asks is in order of insertion, so the oldest come first.
    */
   #expire(now: number): void {
-    for (const [cap, { t }] of this.#waiting) {
-      if (t >= now - ASK_LIFETIME_MS) break;
+    for (const [cap, { askedAtMs }] of this.#waiting) {
+      if (askedAtMs >= now - ASK_LIFETIME_MS) break;
       this.#removeWaiting(cap);
     }
     if (this.#domains.size <= this.limits.maxAsks * 4) return;
@@ -271,7 +291,7 @@ export class AskQueue {
 }
 
 /** Returns the names of a url's queues: its registrable domain, and its platform if that is another name. */
-function namesOf(normalised: string): string[] {
+function queueNamesOf(normalised: string): string[] {
   const domain = registrableDomain(normalised);
   const platform = platformOf(normalised);
   return platform === domain ? [domain] : [domain, `all of ${platform}`];
@@ -280,14 +300,15 @@ function namesOf(normalised: string): string[] {
 /** Returns the position of an ask in a queue, which is ordered by earliest time and then by arrival. */
 function insertPosition(
   queue: readonly WaitingAsk[],
-  { notBeforeMs, n }: Pick<WaitingAsk, "notBeforeMs" | "n">,
+  { notBeforeMs, sequence }: Pick<WaitingAsk, "notBeforeMs" | "sequence">,
 ): number {
   let low = 0;
   let high = queue.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     const other = queue[middle]!;
-    if (other.notBeforeMs < notBeforeMs || (other.notBeforeMs === notBeforeMs && other.n < n)) low = middle + 1;
+    if (other.notBeforeMs < notBeforeMs || (other.notBeforeMs === notBeforeMs && other.sequence < sequence))
+      low = middle + 1;
     else high = middle;
   }
   return low;
@@ -312,7 +333,7 @@ export function followAsks(
 ): AskFollower {
   const tail = new LogTail(log, "asks", (record) => queue.apply(record));
   let timer: NodeJS.Timeout | null = null;
-  let stopped = false;
+  let isStopped = false;
   let pendingRead: Promise<void> = Promise.resolve();
   const catchUp = (): Promise<void> => {
     pendingRead = tail.catchUp().catch((error: unknown) => {
@@ -322,13 +343,13 @@ export function followAsks(
   };
   const poll = async (): Promise<void> => {
     await catchUp();
-    if (!stopped) timer = setTimeout(() => void poll(), everyMs);
+    if (!isStopped) timer = setTimeout(() => void poll(), everyMs);
   };
   void poll();
   return {
     catchUp,
     async stop() {
-      stopped = true;
+      isStopped = true;
       tail.close();
       if (timer) clearTimeout(timer);
       await pendingRead;

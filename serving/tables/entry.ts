@@ -32,7 +32,7 @@ export interface CardEntry {
   tier: Tier;
   /** The letter, or UNRATED. */
   band: Band;
-  /** Whether any sample counts for the card; false for a card without components. */
+  /** True if a sample counts for the card. False for a card without components. */
   measured: boolean;
   /** Weighted sum of the lower bounds of the card's components; the letter depends on it. */
   composite: number;

@@ -40,7 +40,7 @@ export class Follower {
   #refreshedAtMs: number | null = null;
   #pendingRefresh: Promise<boolean> | null = null;
   #timer: NodeJS.Timeout | null = null;
-  #stopped = false;
+  #isStopped = false;
   /**
    * Table of related parties (endpoints with a common payee or domain). After a failed refresh it may hold leaves that
    * the view does not have; the next refresh applies them again.
@@ -63,7 +63,8 @@ export class Follower {
   }
 
   /**
-   * Whether the record's time is simulated: this process's clock is, or the newest checkpoint marks it as simulated.
+   * True if the record's time is simulated: this process's clock is, or the newest checkpoint marks it as simulated.
+   * False if it is real.
    */
   get simulated(): boolean {
     return this.deps.clock.simulated || (this.#snapshot !== null && isSimulated(this.#snapshot.head));
@@ -78,7 +79,7 @@ export class Follower {
    * Refreshes once: reads newer volatile rows (the facts that change faster than cards), folds the log's new leaves,
    * and replaces the view. The rows are read before the log, so that the log is not older than the rows. If it is
    * older all the same, as on a replica whose source lags, the old rows stay. Concurrent callers share one refresh.
-   * @returns whether the view changed
+   * @returns true if the view changed; false if there was nothing new
    * @throws errors of the tree and the store (HistoryChanged, Tampered ..); the old view stays
    */
   refresh(): Promise<boolean> {
@@ -99,41 +100,41 @@ export class Follower {
         this.deps.metrics.count("touchstone_serving_refresh_failures_total");
         this.deps.logger.warn({ err: error }, "the view could not be refreshed; the old one stays");
       }
-      if (!this.#stopped) this.#timer = setTimeout(() => void poll(), intervalMs);
+      if (!this.#isStopped) this.#timer = setTimeout(() => void poll(), intervalMs);
     };
     void poll();
   }
 
   /** Stops; resolves when a running refresh has ended. */
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#isStopped = true;
     if (this.#timer) clearTimeout(this.#timer);
     await this.#pendingRefresh?.catch(() => {});
   }
 
   async #refreshOnce(): Promise<boolean> {
     const old = this.#view;
-    const read = await this.#loadVolatileRows(old);
+    const loaded = await this.#loadVolatileRows(old);
     const snapshot = await this.deps.tree.newest();
     const size = snapshot?.head.size ?? 0;
-    const { entries, related } = snapshot ? await this.#fold(old, snapshot) : old;
+    const { entries, related } = snapshot ? await this.#foldNewLeaves(old, snapshot) : old;
     // Rows made from a larger log are not used yet: they count from cards, and omit published corrections, that this
     // log does not have.
-    const { volatile, newRows } = read.volatile.treeSize > size ? { volatile: old.volatile, newRows: [] } : read;
-    const addName = (row: VolatileRow): void =>
+    const { volatile, newRows } = loaded.volatile.treeSize > size ? { volatile: old.volatile, newRows: [] } : loaded;
+    const addUrl = (row: VolatileRow): void =>
       old.urlIndex.add({ cap: row.capability_id, url: row.url, method: row.method });
-    await forEachYielding(newRows, LEAVES_PER_TURN, addName);
-    const changed = volatile !== old.volatile || size !== old.size;
-    if (changed) {
+    await forEachYielding(newRows, LEAVES_PER_TURN, addUrl);
+    const isChanged = volatile !== old.volatile || size !== old.size;
+    if (isChanged) {
       const view = new View({ ...old, size, entries, related, volatile });
-      await view.prepareLike(old);
+      await view.buildPayeesIfBuiltIn(old);
       this.#view = view;
     }
     this.#snapshot = snapshot;
     this.#refreshedAtMs = this.deps.clock.monotonic();
     this.deps.metrics.gauge("touchstone_serving_tree_size", this.#view.size);
     this.deps.metrics.gauge("touchstone_serving_endpoints", this.#view.entries.size);
-    return changed;
+    return isChanged;
   }
 
   /** Reads newer volatile rows. If that fails, returns the old ones, so that the refresh still shows new letters. */
@@ -151,8 +152,8 @@ export class Follower {
    * Folds the leaves that the old view does not have; returns the new entries and the table of related parties. Urls
    * are added at once to the index that all views share. That is safe, since a view ignores ids that it does not hold.
    */
-  async #fold(old: View, { head, reader }: Snapshot): Promise<Pick<View, "entries" | "related">> {
-    let isTableChanged = false;
+  async #foldNewLeaves(old: View, { head, reader }: Snapshot): Promise<Pick<View, "entries" | "related">> {
+    let areRelatedChanged = false;
     const changes = new Map<string, Entry>();
     for await (const { bytes, leaf } of reader.leaves(old.size, head.size)) {
       // The leaves of one bundle (a file of up to 256 leaves) arrive without a pause between them.
@@ -163,7 +164,7 @@ export class Follower {
       if (leaf.kind === "archive" && !old.archive.files.has(leaf.manifest.id)) old.archive.apply(leaf);
       if (leaf.kind === "kin") {
         this.#relatedParties.apply(leaf);
-        isTableChanged = true;
+        areRelatedChanged = true;
       }
       const cap = endpointOf(leaf);
       if (cap === null) continue;
@@ -171,7 +172,7 @@ export class Follower {
       changes.set(cap, applyLeafToEndpoint(entryBefore, leaf, SERVING_PROJECTION, bytes));
       if (leaf.kind === "listing") old.urlIndex.add({ cap, url: leaf.url, method: leaf.method });
     }
-    const related = isTableChanged ? new RelatedParties(this.#relatedParties.table) : old.related;
+    const related = areRelatedChanged ? new RelatedParties(this.#relatedParties.table) : old.related;
     return { entries: old.entries.with(changes), related };
   }
 }

@@ -45,7 +45,7 @@ export class HistoryTables {
   }
 
   /** Bytes of all cached files. */
-  get bytes(): number {
+  get cachedBytes(): number {
     return this.#cached.bytes;
   }
 

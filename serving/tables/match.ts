@@ -28,26 +28,27 @@ const toolOf = (view: View, { cap }: NamedEndpoint): string | null => view.entry
 export const toolsOf = (view: View, normalised: string): string[] =>
   view.urlIndex
     .withUrl(normalised)
-    .filter((name) => toolOf(view, name) !== null && isListed(view.entry(name.cap)))
+    .filter((endpoint) => toolOf(view, endpoint) !== null && isListed(view.entry(endpoint.cap)))
     .map(({ cap }) => cap);
 
-/** Reports whether a url is that of an MCP server with tools in the record; only there a fragment names a tool. */
+/**
+ * Returns true for the url of an MCP server with tools in the record, listed or not; only there a fragment names a
+ * tool. Returns false for any other url.
+ */
 export const hasTools = (view: View, normalised: string): boolean =>
-  view.urlIndex.withUrl(normalised).some((name) => toolOf(view, name) !== null);
+  view.urlIndex.withUrl(normalised).some((endpoint) => toolOf(view, endpoint) !== null);
 
 function toolChoiceOf(
   view: View,
-  names: readonly NamedEndpoint[],
+  endpoints: readonly NamedEndpoint[],
   chosen: NamedEndpoint,
-  missing: string | null,
+  unknownTool: string | null,
 ): ToolChoice | null {
-  const about = toolOf(view, chosen);
-  if (about === null) return null;
-  const tools = new Set(names.flatMap((name) => toolOf(view, name) ?? []));
-  tools.delete(about);
-  return tools.size === 0 && missing === null
-    ? null
-    : { answeredTool: about, others: [...tools].sort(), unknownTool: missing };
+  const answeredTool = toolOf(view, chosen);
+  if (answeredTool === null) return null;
+  const tools = new Set(endpoints.flatMap((endpoint) => toolOf(view, endpoint) ?? []));
+  tools.delete(answeredTool);
+  return tools.size === 0 && unknownTool === null ? null : { answeredTool, others: [...tools].sort(), unknownTool };
 }
 
 /**
@@ -57,34 +58,36 @@ function toolChoiceOf(
 const METHOD_ORDER = ["GET", "POST"];
 
 const methodRank = (method: string): number => {
-  const at = METHOD_ORDER.indexOf(method);
-  return at < 0 ? METHOD_ORDER.length : at;
+  const rank = METHOD_ORDER.indexOf(method);
+  return rank < 0 ? METHOD_ORDER.length : rank;
 };
 
 /** Orders candidates by paid samples, then probes, both descending, then id (docs/design/records.md, Identity). */
-function compareCandidates(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number {
-  const paid = (name: NamedEndpoint): number => {
-    const entry = view.entry(name.cap);
-    return view.row(name.cap)?.paid_calls ?? (entry ? (headlineOf(entry)?.paidSamples ?? 0) : 0);
+function candidateOrder(view: View): (a: NamedEndpoint, b: NamedEndpoint) => number {
+  const paidCallsOf = (endpoint: NamedEndpoint): number => {
+    const entry = view.entry(endpoint.cap);
+    return view.row(endpoint.cap)?.paid_calls ?? (entry ? (headlineOf(entry)?.paidSamples ?? 0) : 0);
   };
-  const probes = (name: NamedEndpoint): number => view.row(name.cap)?.probes ?? 0;
-  return (a, b) => paid(b) - paid(a) || probes(b) - probes(a) || (a.cap < b.cap ? -1 : 1);
+  const probesOf = (endpoint: NamedEndpoint): number => view.row(endpoint.cap)?.probes ?? 0;
+  return (a, b) => paidCallsOf(b) - paidCallsOf(a) || probesOf(b) - probesOf(a) || (a.cap < b.cap ? -1 : 1);
 }
 
 /**
  * Chooses one of several endpoints: listed ones before others, then by {@link METHOD_ORDER}, then by
- * {@link compareCandidates}. Returns null when the view holds none of them with this method.
+ * {@link candidateOrder}. Returns null when the view holds none of them with this method.
  * @param method undefined: any
  */
-function choose(view: View, names: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
-  let candidates = names.filter((name) => view.has(name.cap) && (method === undefined || name.method === method));
+function choose(view: View, endpoints: readonly NamedEndpoint[], method: string | undefined): NamedEndpoint | null {
+  let candidates = endpoints.filter(
+    (endpoint) => view.has(endpoint.cap) && (method === undefined || endpoint.method === method),
+  );
   if (candidates.length > 1) {
-    const listed = candidates.filter((name) => view.entry(name.cap)?.listed);
+    const listed = candidates.filter((endpoint) => view.entry(endpoint.cap)?.listed);
     if (listed.length > 0) candidates = listed;
-    const bestRank = Math.min(...candidates.map((name) => methodRank(name.method)));
-    candidates = candidates.filter((name) => methodRank(name.method) === bestRank);
+    const bestRank = Math.min(...candidates.map((endpoint) => methodRank(endpoint.method)));
+    candidates = candidates.filter((endpoint) => methodRank(endpoint.method) === bestRank);
   }
-  return candidates.length > 1 ? candidates.sort(compareCandidates(view))[0]! : (candidates[0] ?? null);
+  return candidates.length > 1 ? candidates.sort(candidateOrder(view))[0]! : (candidates[0] ?? null);
 }
 
 /**
@@ -116,13 +119,13 @@ function findByTemplate(view: View, normalised: string, method: string | undefin
  * @param tool name of a tool of an MCP server, which may have several tools at one url
  */
 export function matchUrl(view: View, normalised: string, method?: string, tool: string | null = null): Match | null {
-  const names = view.urlIndex.withUrl(normalised);
-  const ofTool = tool === null ? [] : names.filter((name) => toolOf(view, name) === tool);
-  const toolMatch = choose(view, ofTool, method);
+  const endpoints = view.urlIndex.withUrl(normalised);
+  const endpointsOfTool = tool === null ? [] : endpoints.filter((endpoint) => toolOf(view, endpoint) === tool);
+  const toolMatch = choose(view, endpointsOfTool, method);
   if (toolMatch) return { cap: toolMatch.cap, matched: "exact" };
-  const exactMatch = choose(view, names, method);
+  const exactMatch = choose(view, endpoints, method);
   if (exactMatch) {
-    const tools = toolChoiceOf(view, names, exactMatch, tool);
+    const tools = toolChoiceOf(view, endpoints, exactMatch, tool);
     return { cap: exactMatch.cap, matched: "exact", ...(tools ? { tools } : {}) };
   }
   const pathMatch =

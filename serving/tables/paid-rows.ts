@@ -7,7 +7,7 @@ import { AmendmentLine, SampleLine } from "../../pipelines/record/evidence.ts";
 import { Problem } from "../http/problem.ts";
 import type { EvidenceFile } from "./view.ts";
 
-const Text = z.string().nullish().catch(null);
+const NullableText = z.string().nullish().catch(null);
 
 /**
  * The members of a paid call's line in an evidence file that failure pages show. Later facts about the call overwrite
@@ -17,7 +17,7 @@ const PaidRow = z.object({
   ...SampleLine.pick({ obs_id: true, capability_id: true, t: true, kind: true, price: true, pay_to: true }).shape,
   ...SampleLine.pick({ fault: true, honest: true, settled: true, delivered: true, refunded: true }).shape,
   ...SampleLine.pick({ delivery: true, outcome: true, schema_ok: true, latency_ms: true, response_sha256: true }).shape,
-  request_sha256: Text,
+  request_sha256: NullableText,
   status: z.int().nullish().catch(null),
   checks: z
     .array(z.object({ name: z.string(), ok: z.boolean(), says: z.string().optional() }))
@@ -33,7 +33,7 @@ const PaidRow = z.object({
    * Members that only a call published by its buyer has (`kind` 2). Lines of our own calls have `quote` and
    * `settlement` instead.
    */
-  ...{ pass: z.boolean().optional(), tx: Text, network: Text, asset: Text },
+  ...{ pass: z.boolean().optional(), tx: NullableText, network: NullableText, asset: NullableText },
 });
 export type PaidRow = z.infer<typeof PaidRow>;
 
@@ -51,17 +51,18 @@ export interface PaidFact {
 }
 
 /** The paid calls of one endpoint in one evidence file. */
-export interface PaidPart {
+export interface EndpointPaidCalls {
   /** Calls that may have failed, judged by their own line. */
   rows: PaidRow[];
   facts: PaidFact[];
 }
 
 /** The paid calls in one evidence file, by capability id. */
-export type PaidFile = ReadonlyMap<string, PaidPart>;
+export type PaidFile = ReadonlyMap<string, EndpointPaidCalls>;
 
 /**
- * Reports whether nothing failed in a call, judged by its own line. Later facts about such a call can only say what
+ * Returns true if nothing failed in a call, judged by its own line. Returns false if something failed, and also if the
+ * line does not say that the answer came and passed. Later facts about such a call can only say what
  * became of the money; they cannot turn it into a failure.
  */
 export const hasNotFailed = ({ kind, pass, delivered, delivery, outcome, schema_ok, honest }: PaidRow): boolean =>
@@ -119,7 +120,7 @@ export class PaidRows {
     this.#cached = new ByteCache(bounds.maxCachedBytes);
   }
 
-  /** Reports whether a file is too long to be read for an answer. */
+  /** Returns true if a file is too long to be read for an answer, compressed or not, else false. */
   isTooLong({ bytes, unpacked_bytes }: EvidenceFile): boolean {
     return bytes > this.bounds.maxFileBytes || unpacked_bytes > this.bounds.maxUnpackedBytes;
   }
@@ -142,20 +143,20 @@ export class PaidRows {
     }
     const read = this.#readQueue.then(() => this.#read(file));
     this.#readQueue = read.catch(() => undefined);
-    const removedWhenRead = read.finally(() => this.#pendingReads.delete(file.key));
-    this.#pendingReads.set(file.key, removedWhenRead);
-    return removedWhenRead;
+    const pendingRead = read.finally(() => this.#pendingReads.delete(file.key));
+    this.#pendingReads.set(file.key, pendingRead);
+    return pendingRead;
   }
 
   async #read(file: EvidenceFile): Promise<PaidFile> {
     const get = async (key: string, maxBytes: number) => (await this.store.get(key, { maxBytes }))?.bytes ?? null;
     const packed = await fetchFile({ get }, file);
-    const parts = new Map<string, PaidPart>();
-    let bytes = 0;
+    const parts = new Map<string, EndpointPaidCalls>();
+    let storedLength = 0;
     await readFile(packed, file, (line) => {
-      if (line.includes(PAID_TOPIC)) bytes += addLine(parts, file.key, parseJson(line));
+      if (line.includes(PAID_TOPIC)) storedLength += addLine(parts, file.key, parseJson(line));
     });
-    this.#cached.set(file.key, parts, bytes);
+    this.#cached.set(file.key, parts, storedLength);
     return parts;
   }
 }
@@ -164,7 +165,7 @@ export class PaidRows {
  * Adds a line to its endpoint's part if it is a paid call that may have failed, or a later fact about any paid call.
  * @returns length of the stored text; 0 if nothing was added
  */
-function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): number {
+function addLine(parts: Map<string, EndpointPaidCalls>, file: string, line: unknown): number {
   const row = PaidRow.safeParse(line).data;
   if (row) {
     if (hasNotFailed(row)) return 0;
@@ -178,10 +179,10 @@ function addLine(parts: Map<string, PaidPart>, file: string, line: unknown): num
   return JSON.stringify(fact).length;
 }
 
-function partOf(parts: Map<string, PaidPart>, cap: string): PaidPart {
+function partOf(parts: Map<string, EndpointPaidCalls>, cap: string): EndpointPaidCalls {
   const existing = parts.get(cap);
   if (existing) return existing;
-  const part: PaidPart = { rows: [], facts: [] };
+  const part: EndpointPaidCalls = { rows: [], facts: [] };
   parts.set(cap, part);
   return part;
 }

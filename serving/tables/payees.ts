@@ -64,7 +64,7 @@ export class PayeeTable {
   }
 
   /** Returns the number of origins of an address, which may exceed those that {@link get} names. */
-  origins = (address: string): number => this.#figures(address).origins.length;
+  countOrigins = (address: string): number => this.#figures(address).origins.length;
 
   #figures(address: string): Figures {
     const key = addressKey(address);

@@ -21,7 +21,7 @@ export interface ShownGrade {
   composite: number | null;
   /** Number of records behind the card that were withdrawn since. */
   withdrawn: number;
-  /** Whether so many records behind the card were withdrawn that no letter is shown. */
+  /** True if so many records behind the card were withdrawn that no letter is shown. False: the card's letter is. */
   isDoubtful: boolean;
 }
 
@@ -30,8 +30,8 @@ export function shownGrade(entry: Entry, countsSince: (leaf: number) => CountsSi
   const headline = headlineOf(entry);
   if (!headline) return null;
   const { samples, measured, band, composite } = headline;
-  const counted = countsSince(headline.leaf).withdrawn;
-  const withdrawn = samples === undefined ? counted : Math.min(counted, samples);
+  const countedWithdrawn = countsSince(headline.leaf).withdrawn;
+  const withdrawn = samples === undefined ? countedWithdrawn : Math.min(countedWithdrawn, samples);
   // A card that does not state its number of records may rest on withdrawn records only.
   const isDoubtful = withdrawn > 0 && (samples === undefined || withdrawn >= WITHDRAWN_SHARE * samples);
   return {

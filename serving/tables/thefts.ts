@@ -13,7 +13,7 @@ interface EndpointThefts {
    * Times of the thefts (unix ms, one for each day) by the key of the address that received the money; null: address
    * unknown.
    */
-  days: ReadonlyMap<string | null, readonly number[]>;
+  timesByAddress: ReadonlyMap<string | null, readonly number[]>;
 }
 
 /** Endpoints that took money, and when they last did. */
@@ -39,7 +39,7 @@ export class TheftTable {
 
   private constructor(private readonly takers: ReadonlyMap<string, EndpointThefts>) {
     for (const taker of takers.values()) {
-      for (const address of taker.days.keys()) if (address !== null) addTo(this.#byAddress, address, taker);
+      for (const address of taker.timesByAddress.keys()) if (address !== null) addTo(this.#byAddress, address, taker);
       addTo(this.#byDomain, taker.domain, taker);
     }
   }
@@ -68,31 +68,35 @@ export class TheftTable {
   /** Returns the thefts of one endpoint, or null. */
   ofEndpoint(cap: string, now: Date): TheftSummary | null {
     const taker = this.takers.get(cap);
-    return taker ? summarize([taker], allDays, now) : null;
+    return taker ? summarize([taker], allTimes, now) : null;
   }
 
   /** Returns the thefts in which an address received the money, without those of the endpoint `except`; or null. */
   ofPayee(address: string, except: string | null, now: Date): TheftSummary | null {
     const key = addressKey(address);
-    return summarize(withoutEndpoint(this.#byAddress, key, except), ({ days }) => days.get(key) ?? [], now);
+    return summarize(
+      withoutEndpoint(this.#byAddress, key, except),
+      ({ timesByAddress }) => timesByAddress.get(key) ?? [],
+      now,
+    );
   }
 
   /** Returns the thefts under a registrable domain, without those of the endpoint `except`; or null. */
   ofDomain(domain: string, except: string | null, now: Date): TheftSummary | null {
-    return summarize(withoutEndpoint(this.#byDomain, domain, except), allDays, now);
+    return summarize(withoutEndpoint(this.#byDomain, domain, except), allTimes, now);
   }
 }
 
 function theftsOfRow({ capability_id: cap, url, thefts }: VolatileRow): EndpointThefts | null {
-  const days = new Map<string | null, readonly number[]>();
+  const timesByAddress = new Map<string | null, readonly number[]>();
   for (const theft of readThefts(thefts)) {
-    days.set(theft.pay_to === null ? null : addressKey(theft.pay_to), theft.days);
+    timesByAddress.set(theft.pay_to === null ? null : addressKey(theft.pay_to), theft.days);
   }
-  if (days.size === 0 || thefts === null) return null;
-  return { cap, domain: registrableDomain(url), columnText: thefts, days };
+  if (timesByAddress.size === 0 || thefts === null) return null;
+  return { cap, domain: registrableDomain(url), columnText: thefts, timesByAddress };
 }
 
-const allDays = ({ days }: EndpointThefts): number[] => [...days.values()].flat();
+const allTimes = ({ timesByAddress }: EndpointThefts): number[] => [...timesByAddress.values()].flat();
 
 function addTo(index: TheftIndex, key: string, taker: EndpointThefts): void {
   const existing = index.get(key);
@@ -105,17 +109,17 @@ const withoutEndpoint = (index: TheftIndex, key: string, except: string | null):
 
 function summarize(
   takers: readonly EndpointThefts[],
-  daysOf: (taker: EndpointThefts) => readonly number[],
+  timesOf: (taker: EndpointThefts) => readonly number[],
   now: Date,
 ): TheftSummary | null {
   const [from, until] = [windowStart(now).getTime(), now.getTime() - CHANGE_DELAYS_MS.pendingTheft];
   const caps: string[] = [];
-  let last = Number.NEGATIVE_INFINITY;
+  let lastTheftMs = Number.NEGATIVE_INFINITY;
   for (const taker of takers) {
-    const days = daysOf(taker).filter((t) => t >= from && t <= until);
-    if (days.length === 0) continue;
+    const times = timesOf(taker).filter((t) => t >= from && t <= until);
+    if (times.length === 0) continue;
     caps.push(taker.cap);
-    last = Math.max(last, ...days);
+    lastTheftMs = Math.max(lastTheftMs, ...times);
   }
-  return caps.length > 0 ? { caps: caps.sort(), lastTheftMs: last } : null;
+  return caps.length > 0 ? { caps: caps.sort(), lastTheftMs } : null;
 }

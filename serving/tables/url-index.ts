@@ -9,7 +9,7 @@ export interface NamedEndpoint {
 }
 
 /** An endpoint whose url is a template, with its compiled pattern. */
-export interface TemplateName extends NamedEndpoint, Template {}
+export interface TemplateEndpoint extends NamedEndpoint, Template {}
 
 const NO_ENDPOINTS: readonly never[] = [];
 
@@ -23,16 +23,16 @@ export class UrlIndex {
   readonly #byPath = new Map<string, NamedEndpoint[]>();
   readonly #byOrigin = new Map<string, NamedEndpoint[]>();
   /** Templates by their prefix (the url before its first placeholder), in the order in which they were added. */
-  readonly #templates = new Map<string, TemplateName[]>();
+  readonly #templates = new Map<string, TemplateEndpoint[]>();
 
-  add(name: NamedEndpoint): void {
-    if (this.#addedCaps.has(name.cap)) return;
-    this.#addedCaps.add(name.cap);
-    push(this.#byUrl, name.url, name);
-    push(this.#byOrigin, originOf(name.url), name);
-    const template = compileTemplate(name.url);
-    if (template) push(this.#templates, template.prefix, { ...name, ...template });
-    else push(this.#byPath, pathKey(name.url), name);
+  add(endpoint: NamedEndpoint): void {
+    if (this.#addedCaps.has(endpoint.cap)) return;
+    this.#addedCaps.add(endpoint.cap);
+    addToList(this.#byUrl, endpoint.url, endpoint);
+    addToList(this.#byOrigin, originOf(endpoint.url), endpoint);
+    const template = compileTemplate(endpoint.url);
+    if (template) addToList(this.#templates, template.prefix, { ...endpoint, ...template });
+    else addToList(this.#byPath, pathKey(endpoint.url), endpoint);
   }
 
   withUrl(normalised: string): readonly NamedEndpoint[] {
@@ -52,7 +52,7 @@ export class UrlIndex {
    * Yields the templates that may match a url, one list for each prefix of the url, the longest first. Templates with
    * other prefixes are not read.
    */
-  *templatesFor(normalised: string): Generator<readonly TemplateName[]> {
+  *templatesFor(normalised: string): Generator<readonly TemplateEndpoint[]> {
     let prefix = pathKey(normalised);
     for (let segmentsLeft = segmentsOf(normalised).length; segmentsLeft >= 0; segmentsLeft--) {
       const templates = this.#templates.get(prefix);
@@ -65,8 +65,8 @@ export class UrlIndex {
 /** Returns `https://host` of a normalised url. */
 const originOf = (normalised: string): string => normalised.slice(0, normalised.indexOf("/", "https://".length));
 
-function push<T>(map: Map<string, T[]>, key: string, name: T): void {
+function addToList<T>(map: Map<string, T[]>, key: string, item: T): void {
   const list = map.get(key);
-  if (list) list.push(name);
-  else map.set(key, [name]);
+  if (list) list.push(item);
+  else map.set(key, [item]);
 }

@@ -103,7 +103,7 @@ export class View {
    */
   readonly related: RelatedParties;
   #payees: PayeeTable | undefined;
-  #doubtful: ReadonlyMap<string, number | null> | undefined;
+  #doubtfulComposites: ReadonlyMap<string, number | null> | undefined;
 
   constructor(parts: ViewParts) {
     this.origin = parts.origin;
@@ -143,7 +143,7 @@ export class View {
     return this.volatile.rows.get(cap);
   }
 
-  /** Reports whether the record has an endpoint, published or at least probed. */
+  /** Returns true if the record has an endpoint, published or at least probed. Returns false for any other id. */
   has(cap: string): boolean {
     return this.entries.get(cap) !== undefined || this.row(cap) !== undefined;
   }
@@ -155,24 +155,26 @@ export class View {
    */
   countsSince(cap: string, leaf: number | undefined): CountsSince {
     const row = this.row(cap);
-    if (!row || !this.#isMadeFrom(row, leaf)) return { observations: 0, withdrawn: 0 };
+    if (!row || !this.#countsFromCard(row, leaf)) return { observations: 0, withdrawn: 0 };
     return { observations: row.observations_since, withdrawn: row.withdrawn_since };
   }
 
   /**
-   * Reports whether an endpoint's row was made after this card was published.
+   * Returns true if an endpoint has a row whose counts begin at this card, so that it was made after the card. Returns
+   * false if its row counts from another card, and also if it has none.
    * @param leaf index of the card's leaf
    */
   hasRowSince(cap: string, leaf: number): boolean {
     const row = this.row(cap);
-    return row !== undefined && this.#isMadeFrom(row, leaf);
+    return row !== undefined && this.#countsFromCard(row, leaf);
   }
 
   /**
-   * Reports whether the counts of a row begin at this card. Rows that an older version of this software wrote do not
-   * name their card; they are taken to begin at every card that the log had at `treeSize`.
+   * Returns true if the counts of a row begin at this card, and false if they begin at another. Rows that an older
+   * version of this software wrote do not name their card; they are taken to begin at every card that the log had at
+   * `treeSize`.
    */
-  #isMadeFrom({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
+  #countsFromCard({ card_leaf }: VolatileRow, leaf: number | undefined): boolean {
     if (card_leaf === undefined) return leaf === undefined || leaf < this.volatile.treeSize;
     return card_leaf === (leaf ?? null);
   }
@@ -186,31 +188,34 @@ export class View {
    * The composite that is shown of each endpoint whose letter is not shown any more, because too many of the records
    * behind its card were withdrawn; by capability id.
    */
-  get doubtful(): ReadonlyMap<string, number | null> {
-    this.#doubtful ??= new Map(
+  get doubtfulComposites(): ReadonlyMap<string, number | null> {
+    this.#doubtfulComposites ??= new Map(
       [...this.volatile.withdrawn].flatMap((cap) => {
         const entry = this.entry(cap);
         const shown = entry ? this.shownGrade(entry) : null;
         return shown?.isDoubtful ? [[cap, shown.composite] as const] : [];
       }),
     );
-    return this.#doubtful;
+    return this.#doubtfulComposites;
   }
 
-  /** Reports whether `doubtful` of another view shows the same composites for the same endpoints. */
-  hasSameDoubtful(other: View["doubtful"]): boolean {
-    if (other === this.doubtful) return true;
-    return other.size === this.doubtful.size && [...this.doubtful].every(([cap, shown]) => other.get(cap) === shown);
+  /** Returns true if `doubtfulComposites` of another view holds the same composites of the same endpoints, else false. */
+  hasSameDoubtfulComposites(other: View["doubtfulComposites"]): boolean {
+    if (other === this.doubtfulComposites) return true;
+    return (
+      other.size === this.doubtfulComposites.size &&
+      [...this.doubtfulComposites].every(([cap, shown]) => other.get(cap) === shown)
+    );
   }
 
   /** Returns the letter that GET /v1/check shows of an endpoint; UNRATED if it has no card, or shows no letter. */
   bandOf(entry: Entry): Band {
-    return this.doubtful.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
+    return this.doubtfulComposites.has(entry.cap) ? "UNRATED" : (headlineOf(entry)?.band ?? "UNRATED");
   }
 
   /** Returns the composite that is shown of an endpoint, by which endpoints with one letter are sorted; 0 for none. */
   compositeOf(entry: Entry): number {
-    const shown = this.doubtful.get(entry.cap);
+    const shown = this.doubtfulComposites.get(entry.cap);
     return (shown === undefined ? headlineOf(entry)?.composite : shown) ?? 0;
   }
 
@@ -224,11 +229,11 @@ export class View {
    * Builds the table of payees, yielding to the event loop, if the previous view used it, so that no request waits
    * for it.
    */
-  async prepareLike({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
+  async buildPayeesIfBuiltIn({ hasPayeeTable: hadPayeeTable }: View): Promise<void> {
     if (hadPayeeTable) this.#payees ??= await PayeeTable.buildYielding(this);
   }
 
-  /** Whether the table of payees was built. */
+  /** True once the table of payees was built. */
   get hasPayeeTable(): boolean {
     return this.#payees !== undefined;
   }
@@ -252,16 +257,16 @@ export type EvidenceFile = NamedFile & { day: string };
  * object, which only grows, since leaves never change.
  */
 class EvidenceFiles {
-  readonly #newest = new Map<number, EvidenceFile[]>();
+  readonly #newestByBucket = new Map<number, EvidenceFile[]>();
   #newestDay: string | null = null;
 
   add({ bucket, key, day, rows, holds, sha256, bytes, unpacked_sha256, unpacked_bytes }: EvidenceLeaf): void {
     if (holds !== "rows" || bucket === null || key === null || sha256 === null || unpacked_sha256 === null) return;
     if (this.#newestDay === null || day > this.#newestDay) this.#newestDay = day;
-    const files = this.#newest.get(bucket) ?? [];
+    const files = this.#newestByBucket.get(bucket) ?? [];
     if (files.some((file) => file.key === key)) return;
     const file = { day, key, rows, sha256, bytes, unpacked_sha256, unpacked_bytes };
-    this.#newest.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
+    this.#newestByBucket.set(bucket, [file, ...files].slice(0, MAX_FILES_PER_BUCKET));
   }
 
   /** The newest day with a file in any bucket, or null. Replacing a file of an older day does not change it. */
@@ -271,7 +276,7 @@ class EvidenceFiles {
 
   /** Returns the files of a bucket, the newest leaf first. */
   filesOf(bucket: number): readonly EvidenceFile[] {
-    return this.#newest.get(bucket) ?? [];
+    return this.#newestByBucket.get(bucket) ?? [];
   }
 }
 
@@ -286,7 +291,7 @@ class ReceiptLeaves {
   }
 
   /** Returns the index of a receipt's leaf, or undefined. @param sha256 hash of the receipt, 64 hex digits */
-  leafOf(sha256: string): number | undefined {
+  leafIndexOf(sha256: string): number | undefined {
     return this.#leaves.get(packHash(sha256));
   }
 }

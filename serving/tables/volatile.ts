@@ -45,10 +45,10 @@ export async function loadVolatile(
     (continuesFrom(old, file.live) && (await fold(store, old, file.live))) ||
     (await fold(store, NO_VOLATILE_ROWS, file.live))!;
   const history = new Map(Object.entries(file.history?.files ?? {}).map(([bucket, key]) => [Number(bucket), key]));
-  const at = Date.parse(file.at);
+  const madeAt = Date.parse(file.at);
   const facts = {
     etag: object.etag,
-    madeAt: Number.isNaN(at) ? null : at,
+    madeAt: Number.isNaN(madeAt) ? null : madeAt,
     treeSize: file.tree_size,
     positions: file.positions,
     history,
@@ -57,18 +57,18 @@ export async function loadVolatile(
 }
 
 /**
- * Reports whether, in each partition's table, the files that were already read come in their former order and before
- * any new ones.
+ * Returns true if, in each partition's table, the files that were already read come in their former order and before
+ * any new ones. Returns false if one of them moved, or stands behind a new one.
  */
 function continuesFrom(old: VolatileRows, keys: readonly string[]): boolean {
   const foldedKeys = [...old.files.keys()];
   const position = new Map(foldedKeys.map((key, i) => [key, i]));
   const lastPositions = new Map<string, number>();
   return keys.every((key) => {
-    const at = position.get(key) ?? Number.POSITIVE_INFINITY;
+    const keyPosition = position.get(key) ?? Number.POSITIVE_INFINITY;
     const lastPosition = lastPositions.get(tablePrefix(key)) ?? -1;
-    lastPositions.set(tablePrefix(key), at);
-    return at > lastPosition || (at === lastPosition && at === Number.POSITIVE_INFINITY);
+    lastPositions.set(tablePrefix(key), keyPosition);
+    return keyPosition > lastPosition || (keyPosition === lastPosition && keyPosition === Number.POSITIVE_INFINITY);
   });
 }
 
@@ -85,10 +85,10 @@ async function fold(
   (Pick<VolatileRows, "files" | "rows" | "thefts" | "withdrawn"> & { newRows: ReadonlyMap<string, FoldedRow> }) | null
 > {
   const newRows = new Map<string, FoldedRow>();
-  const thefts = new Map<string, VolatileRow>();
+  const theftRows = new Map<string, VolatileRow>();
   const withdrawn = new Set(old.withdrawn);
-  const counts = new Map(old.files);
-  const addCount = (file: string, more: number) => counts.set(file, (counts.get(file) ?? 0) + more);
+  const rowCounts = new Map(old.files);
+  const addCount = (file: string, change: number) => rowCounts.set(file, (rowCounts.get(file) ?? 0) + change);
   for (const key of keys) {
     if (old.files.has(key)) continue;
     addCount(key, 0);
@@ -96,17 +96,17 @@ async function fold(
       const olderRow = newRows.get(row.capability_id) ?? old.rows.get(row.capability_id);
       if (olderRow) addCount(olderRow.file, -1);
       newRows.set(row.capability_id, Object.assign(row, { file: key }));
-      if (row.thefts !== null || thefts.has(row.capability_id) || old.thefts.has(row.capability_id))
-        thefts.set(row.capability_id, row);
+      if (row.thefts !== null || theftRows.has(row.capability_id) || old.thefts.has(row.capability_id))
+        theftRows.set(row.capability_id, row);
       if (row.withdrawn_since > 0) withdrawn.add(row.capability_id);
       else withdrawn.delete(row.capability_id);
       addCount(key, 1);
     };
     await forEachYielding(await readTable(store, key), ROWS_PER_TURN, foldRow);
   }
-  const files = new Map(keys.map((key) => [key, counts.get(key) ?? 0]));
-  for (const [key, rows] of counts) if (rows > 0 && !files.has(key)) return null;
-  return { files, rows: old.rows.with(newRows), thefts: old.thefts.with(thefts.values()), withdrawn, newRows };
+  const files = new Map(keys.map((key) => [key, rowCounts.get(key) ?? 0]));
+  for (const [key, rowCount] of rowCounts) if (rowCount > 0 && !files.has(key)) return null;
+  return { files, rows: old.rows.with(newRows), thefts: old.thefts.with(theftRows.values()), withdrawn, newRows };
 }
 
 async function readTable(store: Pick<Store, "get">, key: string): Promise<Iterable<VolatileRow>> {

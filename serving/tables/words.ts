@@ -28,7 +28,7 @@ export const CLASS_WORDS: Readonly<Record<string, string>> = {
  */
 const MAX_CPU_MS = 5_000;
 /** Limit on the thread's memory, MiB. SQLite's own memory is not counted. */
-const MEMORY = { maxOldGenerationSizeMb: 256 };
+const MEMORY_LIMITS = { maxOldGenerationSizeMb: 256 };
 /** Largest number of queries and batches of texts that may wait for the thread. */
 const MAX_WAITING = 200;
 /** Number of endpoints that are compared before the event loop has its turn. */
@@ -83,7 +83,7 @@ export class WordIndex {
   constructor(
     private readonly thread: Pick<BoundedThread, "ask"> = new BoundedThread(
       new URL("./words-worker.mjs", import.meta.url),
-      { does: "finds words", memory: MEMORY, maxWaiting: MAX_WAITING },
+      { does: "finds words", memory: MEMORY_LIMITS, maxWaiting: MAX_WAITING },
     ),
   ) {}
 
@@ -93,17 +93,18 @@ export class WordIndex {
   }
 
   /** Number of rows, including those of endpoints that are no longer listed. */
-  get rows(): number {
+  get rowCount(): number {
     return this.#rowsByCap.size;
   }
 
   /**
    * Returns which rows contain which of the words. The index may be that of a newer view than this one.
-   * @param byClass whether the words of {@link CLASS_WORDS} count
+   * @param byClass true: a row also matches by the words of its class ({@link CLASS_WORDS}). false: by its own text
+   * alone
    * @throws Error when too many queries wait
    */
   async match(view: IndexSource, words: readonly SpelledWord[], byClass: boolean): Promise<TextMatches> {
-    for (let tries = 1; tries <= MAX_TRIES; tries++) {
+    for (let attempt = 1; attempt <= MAX_TRIES; attempt++) {
       await this.#update(view);
       const generation = this.#generation;
       // A concurrent query found meanwhile that the index was lost, so it has to be built again.

@@ -142,10 +142,10 @@ const unavailableProblem = (detail: string): Problem => new Problem("unavailable
 /** Refuses a question that names only a domain when the register holds no domains. @throws Problem unavailable */
 function refuseDomainAlone(
   { domain, lei, register_number: number, name }: CompaniesQuestion,
-  made: OpenRegister["made"],
+  registerInfo: OpenRegister["made"],
 ) {
   const hasOther = [lei, number, name].some((given) => given !== undefined);
-  if (domain !== undefined && !hasOther && made.domains === 0)
+  if (domain !== undefined && !hasOther && registerInfo.domains === 0)
     throw unavailableProblem("this register holds no domains");
 }
 
@@ -198,9 +198,9 @@ async function lookUpNames(
     });
   }
   if (unmatched.length === 0) return { ...answerFields(firstInfo!, certainty, clock.now()), results };
-  const places = unmatched.map(({ pointer }) => pointer).join(", ");
-  const without = `${unmatched.length} of ${names.length} names have no match at the certainty of ${certainty}: ${places}`;
-  throw new Problem("nothing_relevant", `${without}; nothing is charged, send the others`, { errors: unmatched });
+  const pointers = unmatched.map(({ pointer }) => pointer).join(", ");
+  const says = `${unmatched.length} of ${names.length} names have no match at the certainty of ${certainty}: ${pointers}`;
+  throw new Problem("nothing_relevant", `${says}; nothing is charged, send the others`, { errors: unmatched });
 }
 
 /**
@@ -239,7 +239,7 @@ export const companiesLookup = {
   answer: CompaniesAnswer,
   /** Longest body, bytes. */
   maxBodyBytes: MAX_BODY_BYTES,
-  pricesOf: countPrices,
+  countPrices,
   /** Problems that the work may throw in addition to bad_request and too_large. */
   errors: ["nothing_relevant", "unavailable"] as readonly ProblemCode[],
   offered: ({ register }: { register: Pick<Register, "isAvailable"> }): boolean => register.isAvailable,

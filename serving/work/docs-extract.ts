@@ -29,7 +29,7 @@ function decodeBase64(base64: string): Uint8Array {
   return bytes;
 }
 
-async function sourceOf({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
+async function readSource({ url, bytes }: ExtractRequest, deps: WorkDeps, signal?: AbortSignal): Promise<Source> {
   if (url === undefined) {
     const noOrigin = { url: null, final_url: null, fetched_at: null, content_type: null };
     return { ...noOrigin, document: decodeBase64(bytes ?? ""), pointer: "/bytes" };
@@ -58,7 +58,7 @@ export const docsExtract: Work<ExtractRequest, ExtractAnswer> = {
   maxBodyBytes: MAX_BODY_BYTES,
   errors: ["not_fetched", "not_extracted", "unavailable"],
   async run(request, deps, signal) {
-    const { document, pointer, ...source } = await sourceOf(request, deps, signal);
+    const { document, pointer, ...source } = await readSource(request, deps, signal);
     const [sha256, extracted] = await Promise.all([
       sha256hexAsync(document),
       extractDocument(

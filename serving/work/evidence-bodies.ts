@@ -22,7 +22,7 @@ const MAX_BYTES = 4 * 2 ** 30;
 /**
  * Largest number of names of buyers whose bytes are counted; beyond it, the name that stored longest ago is forgotten.
  */
-const MAX_NAMES = 10_000;
+const MAX_BUYER_NAMES = 10_000;
 
 /** Folder of the bodies, in the store that also holds the orders. It has one subfolder for each day of fetching. */
 const FOLDER = "seen/";
@@ -65,7 +65,7 @@ export class EvidenceBodies {
   /** Bytes of all bodies that were stored at the last sweep, plus the bytes that this replica has stored since. */
   #storedBytes = 0;
   /** Bytes that this replica has stored since its start under each name of a buyer, by the day of fetching. */
-  readonly #bytesOf = new BoundedMap<string, Map<string, number>>(MAX_NAMES);
+  readonly #bytesByName = new BoundedMap<string, Map<string, number>>(MAX_BUYER_NAMES);
 
   constructor(private readonly deps: BodiesDeps) {}
 
@@ -76,10 +76,10 @@ export class EvidenceBodies {
    * @throws Problem unavailable
    */
   refuseWhenFull(buyer: Holder = {}): void {
-    const free = (this.deps.maxBytes ?? MAX_BYTES) - this.#storedBytes;
-    const isOverShare = namesOf(buyer).some((name) => this.#bytesUnder(name) >= free);
-    if (free > 0 && !isOverShare) return;
-    const whose = free > 0 ? "of your wallet or network" : "of others";
+    const freeBytes = (this.deps.maxBytes ?? MAX_BYTES) - this.#storedBytes;
+    const isOverShare = namesOf(buyer).some((name) => this.#bytesUnder(name) >= freeBytes);
+    if (freeBytes > 0 && !isOverShare) return;
+    const whose = freeBytes > 0 ? "of your wallet or network" : "of others";
     throw new Problem("unavailable", `too many bodies ${whose} are kept at the moment; nothing is charged`, {
       headers: { "retry-after": "3600" },
     });
@@ -88,14 +88,14 @@ export class EvidenceBodies {
   /** Returns how many bytes are stored under a name, without bodies whose days of storage are over. */
   #bytesUnder(name: string): number {
     let bytes = 0;
-    for (const [day, size] of this.#bytesOf.get(name) ?? []) if (day >= this.#firstDay()) bytes += size;
+    for (const [day, size] of this.#bytesByName.get(name) ?? []) if (day >= this.#firstKeptDay()) bytes += size;
     return bytes;
   }
 
   #countBytes(name: string, today: string, size: number): void {
-    const days = [...(this.#bytesOf.get(name) ?? [])].filter(([day]) => day >= this.#firstDay());
+    const days = [...(this.#bytesByName.get(name) ?? [])].filter(([day]) => day >= this.#firstKeptDay());
     const byDay = new Map(days);
-    this.#bytesOf.set(name, byDay.set(today, (byDay.get(today) ?? 0) + size));
+    this.#bytesByName.set(name, byDay.set(today, (byDay.get(today) ?? 0) + size));
   }
 
   /** Stores a body durably for at least {@link KEPT_DAYS} days. @throws Problem unavailable when the store fails */
@@ -123,7 +123,7 @@ export class EvidenceBodies {
    */
   async read(id: string): Promise<Buffer | null> {
     const key = keyOf(id);
-    if (key === null || this.#isOver(key)) return null;
+    if (key === null || this.#isExpired(key)) return null;
     const object = await this.deps.store.get(key).catch((error: unknown) => {
       this.deps.logger.warn({ err: error }, "the store of bodies cannot be read");
       throw new Problem("unavailable", "the body cannot be read now", { headers: { "retry-after": "10" } });
@@ -143,26 +143,26 @@ export class EvidenceBodies {
    */
   async sweep(): Promise<number> {
     const { store, metrics } = this.deps;
-    let [removed, bytes, lastKey] = [0, 0, ""];
+    let [removedCount, keptBytes, lastKey] = [0, 0, ""];
     const storedBefore = this.#storedBytes;
     for (;;) {
       const objects = await store.list(FOLDER, { startAfter: lastKey, limit: PAGE_SIZE });
       for (const { key, size } of objects) {
         lastKey = key;
-        if (!this.#isOver(key)) {
-          bytes += size;
+        if (!this.#isExpired(key)) {
+          keptBytes += size;
           continue;
         }
         await store.delete(key);
-        removed++;
+        removedCount++;
       }
       if (objects.length < PAGE_SIZE) break;
     }
     // Bodies that were stored meanwhile may be in the list or not. Until the next sweep they may count twice.
-    this.#storedBytes += bytes - storedBefore;
-    metrics.gauge("touchstone_evidence_bodies_bytes", bytes);
-    metrics.count("touchstone_evidence_bodies_removed_total", {}, removed);
-    return removed;
+    this.#storedBytes += keptBytes - storedBefore;
+    metrics.gauge("touchstone_evidence_bodies_bytes", keptBytes);
+    metrics.count("touchstone_evidence_bodies_removed_total", {}, removedCount);
+    return removedCount;
   }
 
   /**
@@ -178,13 +178,13 @@ export class EvidenceBodies {
     return repeatWork(sweepOnce, SWEEP_INTERVAL_MS, systemClock);
   }
 
-  #isOver(key: string): boolean {
+  #isExpired(key: string): boolean {
     const day = key.slice(FOLDER.length, FOLDER.length + "2026-01-01".length);
-    return day < this.#firstDay();
+    return day < this.#firstKeptDay();
   }
 
   /** Returns the first day whose bodies are still kept. */
-  #firstDay(): string {
+  #firstKeptDay(): string {
     return addDays(dayOf(this.deps.clock.now()), -KEPT_DAYS);
   }
 }

@@ -21,7 +21,10 @@ export interface FetchOptions {
   hops?: number | undefined;
   /** The client whose fair share of fetches is used. */
   holder?: Holder | undefined;
-  /** Whether the answer gets a `trace`, which lists every request in order, from redirect to redirect. */
+  /**
+   * True: the answer gets a `trace`, which lists every request in order, from redirect to redirect. False (default): it
+   * gets none.
+   */
   trace?: boolean | undefined;
   signal?: AbortSignal | undefined;
 }

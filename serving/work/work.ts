@@ -61,10 +61,10 @@ export interface Work<Input = unknown, Answer extends object = object> {
    * @param body parsed JSON, not validated
    * @throws Problem bad_request for an invalid body that names several items
    */
-  pricesOf?(body: unknown): number;
+  countPrices?(body: unknown): number;
   /** Problems that the work may throw in addition to bad_request and too_large. */
   errors: readonly ProblemCode[];
-  /** Returns whether this service can do the work at all (default: always). If not, the operation is not offered. */
+  /** Returns true (default) if this service can do the work at all. Returns false if the operation is not offered. */
   offered?(deps: WorkDeps): boolean;
   /** Does the work. @param asked the validated body @throws Problem */
   run(asked: Input, deps: WorkDeps, signal?: AbortSignal): Promise<Answer>;

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { freePort } from "../../fixtures/ports.ts";
-import { clientKey, parseProxies } from "../../serving/http/limits.ts";
+import { clientKeyOf, parseProxies } from "../../serving/http/limits.ts";
 
 /**
  * infra/deploy/nginx-service.conf in a real nginx, before two servers that tell what reached them, and a third one that is
@@ -95,7 +95,7 @@ test.each<[string, [string, string][]]>([
   expect([forwarded, standard]).toEqual(["127.0.0.1", undefined]);
   expect(JSON.stringify(reached.rawHeaders)).not.toContain("203.0.113.");
   // What a replica that believes this nginx makes of it: the client of the socket, whatever it wrote.
-  expect(clientKey("127.0.0.1", forwarded as string, parseProxies(["127.0.0.1"]))).toBe("127.0.0.1");
+  expect(clientKeyOf("127.0.0.1", forwarded as string, parseProxies(["127.0.0.1"]))).toBe("127.0.0.1");
 });
 
 test.each([500, 502, 503, 504])(

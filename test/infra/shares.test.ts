@@ -101,7 +101,7 @@ describe("places", () => {
     expect(mine.move({ client: "a", domain: "y" })).toBe(false);
     others[0]!.leave();
     expect(mine.move({ client: "a", domain: "y" })).toBe(true);
-    expect(places.heldBy({ domain: "x" })).toBe(0);
+    expect(places.heldCountOf({ domain: "x" })).toBe(0);
     mine.leave();
     mine.leave();
     expect(places.takenCount).toBe(1);
@@ -160,7 +160,7 @@ describe("places", () => {
           await turn();
         }
         expect([places.takenCount, waiting]).toEqual([0, []]);
-        for (const client of ["a", "b", "c", "d"]) expect(places.heldBy({ client })).toBe(0);
+        for (const client of ["a", "b", "c", "d"]) expect(places.heldCountOf({ client })).toBe(0);
       }),
       { numRuns: 100 },
     );

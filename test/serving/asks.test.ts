@@ -39,7 +39,7 @@ describe("how long an ask waits", () => {
   test("is its place among those of its domain, five an hour, whoever asked for the others", async () => {
     const line = createAskQueue();
     const { asks, log } = asksOver({ queue: line });
-    for (let i = 0; i < 12; i++) line.ask(cap(`https://a${i}.big.example/`), `https://a${i}.big.example/`, T0 - i);
+    for (let i = 0; i < 12; i++) line.addAsk(cap(`https://a${i}.big.example/`), `https://a${i}.big.example/`, T0 - i);
     expect(await waitOf(asks, "https://b.big.example/x")).toBe(3);
     expect(await waitOf(asks, "https://small.org/x")).toBe(1);
     // In line already: nothing is appended, and it moves up as those before it are looked at.
@@ -51,7 +51,7 @@ describe("how long an ask waits", () => {
   test("looks of the last hour count, since they use up what the domain gets", async () => {
     const line = createAskQueue();
     for (let i = 0; i < 5; i++) {
-      line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0 - 9_000);
+      line.addAsk(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0 - 9_000);
       line.recordProbe(cap(`https://big.example/${i}`), T0 - 1_000);
     }
     const { asks, clock } = asksOver({ queue: line });
@@ -145,10 +145,11 @@ describe("how long an ask waits", () => {
 
   test("of a domain, those held back stand behind those that are not, whenever they came", async () => {
     const line = createAskQueue();
-    for (let i = 0; i < 20; i++) line.ask(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
+    for (let i = 0; i < 20; i++)
+      line.addAsk(cap(`https://big.example/${i}`), `https://big.example/${i}`, T0, T0 + HOUR);
     const { asks } = asksOver({ queue: line });
     expect(await waitOf(asks, "https://big.example/own")).toBe(1);
-    expect(line.wait(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
+    expect(line.waitOf(cap("https://big.example/19"), T0)).toEqual({ hours: 5, by: "domain" });
   });
 
   test("a full line takes nothing more of whoever has most and says when to ask again; what stands keeps its place", async () => {

@@ -161,7 +161,7 @@ describe("history tables", () => {
     await look(1);
     look(0);
     await look(2);
-    expect(tables.bytes).toBe(bytes.length * 2);
+    expect(tables.cachedBytes).toBe(bytes.length * 2);
     await look(1);
     expect(reads).toEqual([keys[0], keys[1], keys[2], keys[1]]);
   });
@@ -171,6 +171,6 @@ describe("history tables", () => {
     const key = files[bucketOf(capOf(SPEC))]!;
     const tables = new HistoryTables(record.store, record.logger, { maxFileBytes: 100, maxBytes: 1_000 });
     expect(await tables.daysOf(view([[SPEC, key]]), capOf(SPEC))).toBeNull();
-    expect(tables.bytes).toBe(0);
+    expect(tables.cachedBytes).toBe(0);
   });
 });

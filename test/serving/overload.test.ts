@@ -50,16 +50,16 @@ async function listening(overload: Overload, limits: Partial<Limits> = {}): Prom
 test("looks that are late in succession are overload, one stall is none; it ends well below where it began", () => {
   const { overload, look } = forced();
   look(5_000, 0, 900, 900, 0);
-  expect(overload.isBehind).toBe(false);
+  expect(overload.isOverloaded).toBe(false);
   look(...Array(3).fill(OVERLOAD_LIMITS.slowMs));
-  expect(overload.isBehind, "three looks, and too little in all").toBe(false);
+  expect(overload.isOverloaded, "three looks, and too little in all").toBe(false);
   look(...Array(2).fill(OVERLOAD_LIMITS.slowMs));
-  expect(overload.isBehind).toBe(true);
-  look(...Array(OVERLOAD_LIMITS.steadyLooks - 1).fill(0), OVERLOAD_LIMITS.steadyMs);
-  look(...Array(OVERLOAD_LIMITS.steadyLooks - 1).fill(0));
-  expect(overload.isBehind, "not steady for long enough").toBe(true);
+  expect(overload.isOverloaded).toBe(true);
+  look(...Array(OVERLOAD_LIMITS.minSteadyTimers - 1).fill(0), OVERLOAD_LIMITS.steadyMs);
+  look(...Array(OVERLOAD_LIMITS.minSteadyTimers - 1).fill(0));
+  expect(overload.isOverloaded, "not steady for long enough").toBe(true);
   look(0);
-  expect(overload.isBehind).toBe(false);
+  expect(overload.isOverloaded).toBe(false);
 });
 
 test("nearly all sockets taken are overload, until a quarter is free again", () => {
@@ -69,7 +69,7 @@ test("nearly all sockets taken are overload, until a quarter is free again", () 
   const at = (next: number): boolean => {
     share = next;
     look(0);
-    return overload.isBehind;
+    return overload.isOverloaded;
   };
   expect([0.89, 0.9, 0.8, 0.75, 0.74, 0.89].map(at)).toEqual([false, true, true, true, false, false]);
 });
@@ -103,7 +103,7 @@ test("what this process asks itself, without a socket, is not shed", async () =>
   const { overload, look } = forced();
   const serving = await servingOver(record, { overload });
   look(...Array(5).fill(300));
-  expect(overload.isBehind).toBe(true);
+  expect(overload.isOverloaded).toBe(true);
   for (const path of [checkPath(SUM), "/"]) expect([path, (await serving.get(path)).status]).toEqual([path, 200]);
 });
 
@@ -150,7 +150,7 @@ test("a loop that is really busy sheds what is free while health is answered, an
   };
   block();
   await new Promise<void>((resolve) => {
-    const look = (): void => void (overload.isBehind ? resolve() : setTimeout(look, 5));
+    const look = (): void => void (overload.isOverloaded ? resolve() : setTimeout(look, 5));
     look();
   });
   const [free, health] = await Promise.all([fetch(url + checkPath(SUM)), fetch(`${url}/livez`)]);
@@ -158,7 +158,7 @@ test("a loop that is really busy sheds what is free while health is answered, an
   expect(Number(free.headers.get("retry-after"))).toBeGreaterThanOrEqual(2);
   busy = false;
   await new Promise<void>((resolve) => {
-    const look = (): void => void (overload.isBehind ? setTimeout(look, 5) : resolve());
+    const look = (): void => void (overload.isOverloaded ? setTimeout(look, 5) : resolve());
     look();
   });
   expect((await fetch(url + checkPath(SUM))).status).toBe(200);
@@ -177,8 +177,8 @@ test("a queue at the door is overload, though no turn of the loop is slow: each 
   turn();
   const strangers = Array.from({ length: 500 }, () => connect(port, "127.0.0.1").on("error", () => {}));
   for (const one of strangers) open.push({ close: () => one.destroy() });
-  await expect.poll(() => overload.isBehind).toBe(true);
+  await expect.poll(() => overload.isOverloaded).toBe(true);
   busy = false;
-  await expect.poll(() => overload.isBehind).toBe(false);
+  await expect.poll(() => overload.isOverloaded).toBe(false);
   expect((await fetch(url + checkPath(SUM))).status).toBe(200);
 });

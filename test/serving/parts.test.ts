@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { shellWord } from "../../serving/answers/reproduce.ts";
 import { AnswerCache } from "../../serving/http/answer-cache.ts";
-import { negotiate } from "../../serving/http/encoding.ts";
-import { clientKey, Limiter, parseProxies } from "../../serving/http/limits.ts";
+import { negotiateCoding } from "../../serving/http/encoding.ts";
+import { clientKeyOf, Limiter, parseProxies } from "../../serving/http/limits.ts";
 import { renderMarkdown } from "../../serving/pages/markdown.ts";
 import { LayeredMap } from "../../serving/tables/layered-map.ts";
 import { fc } from "../helpers/histories.ts";
@@ -28,7 +28,7 @@ describe("client key", () => {
     ["fe80::1%eth0", null, [], "fe800000000000/56"],
     [undefined, "198.51.100.1", proxies, "local"],
   ])("%s behind %s, proxies %j: %s", (peer, forwarded, trusted, key) => {
-    expect(clientKey(peer, forwarded, parseProxies(trusted))).toBe(key);
+    expect(clientKeyOf(peer, forwarded, parseProxies(trusted))).toBe(key);
   });
 
   test.each(["", "10.0.0.0/99", "proxy.example", "10.0.0"])("a proxy setting %j is refused by name", (text) => {
@@ -145,7 +145,7 @@ test.each([
   ["*;q=0", "identity"],
   [" gzip ; q=0.5 ", "gzip"],
 ])("Accept-Encoding %j: %s", (header, coding) => {
-  expect(negotiate(header)).toBe(coding);
+  expect(negotiateCoding(header)).toBe(coding);
 });
 
 test("a shell word says exactly its text, whatever is in it", () => {

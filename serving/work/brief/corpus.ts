@@ -22,16 +22,16 @@ export interface Corpus {
   /** Description of the corpus, which the brief shows to its reader. */
   readonly says: string;
   /** Returns the documents that may answer a question. @throws Error when they cannot be read now */
-  sources(question: string): Promise<readonly Source[]>;
+  findSources(question: string): Promise<readonly Source[]>;
 }
 
 /** Largest number of characters of one document that a brief (the answer to a question) uses. */
 const MAX_TEXT_CHARS = 200_000;
 /** Limits of an extraction for a brief: the text, and its headings, so that they are not quoted as sentences. */
-export const FOR_BRIEFS: Partial<ExtractLimits> = { ...textOnly(MAX_TEXT_CHARS), headings: 1_000 };
+export const BRIEF_EXTRACT_LIMITS: Partial<ExtractLimits> = { ...textOnly(MAX_TEXT_CHARS), headings: 1_000 };
 
 /** Converts headings to ranges of the text. */
-export const rangesOf = (headings: readonly { offset: number; text: string }[]): RankingText["headings"] =>
+export const headingRangesOf = (headings: readonly { offset: number; text: string }[]): RankingText["headings"] =>
   headings.map(({ offset, text }) => ({ offset, length: text.length }));
 
 export interface DocsCorpusOptions {
@@ -54,15 +54,15 @@ function pagesFor(question: string, termsByPage: ReadonlyMap<string, ReadonlySet
   const soughtWords = soughtWordsOf(question);
   const minWords = minWordsOf(soughtWords.length);
   const pages = [...termsByPage].map(([name, pageTerms]) => {
-    return { name, held: soughtWords.map(({ terms }) => terms.some((term) => pageTerms.has(term))) };
+    return { name, hasWord: soughtWords.map(({ terms }) => terms.some((term) => pageTerms.has(term))) };
   });
   const rarity = soughtWords.map((_, i) => {
-    const pagesWithWord = pages.reduce((count, { held }) => count + (held[i] ? 1 : 0), 0);
+    const pagesWithWord = pages.reduce((count, { hasWord }) => count + (hasWord[i] ? 1 : 0), 0);
     return Math.log(1 + pages.length / (1 + pagesWithWord));
   });
   return pages
-    .filter(({ held }) => held.filter(Boolean).length >= minWords)
-    .map(({ name, held }) => ({ name, score: rarity.reduce((sum, one, i) => sum + (held[i] ? one : 0), 0) }))
+    .filter(({ hasWord }) => hasWord.filter(Boolean).length >= minWords)
+    .map(({ name, hasWord }) => ({ name, score: rarity.reduce((sum, one, i) => sum + (hasWord[i] ? one : 0), 0) }))
     .sort((a, b) => b.score - a.score || (a.name < b.name ? -1 : 1))
     .slice(0, MAX_PAGES)
     .map(({ name }) => name);
@@ -73,7 +73,7 @@ function pagesFor(question: string, termsByPage: ReadonlyMap<string, ReadonlySet
  * verify quotations by fetching the pages. A page is extracted for the first question that it may answer; if that
  * fails, it is extracted again for the next such question.
  */
-export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
+export function createDocsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOptions): Corpus {
   const pages = new Map([...docs].filter(([, { type }]) => type === "html"));
   const pendingPages = new Map<string, Promise<Source>>();
   let termsByPage: Map<string, ReadonlySet<string>> | null = null;
@@ -82,18 +82,18 @@ export function docsCorpus({ docs, baseUrl, extractor, clock }: DocsCorpusOption
     const url = `${baseUrl.replace(/\/$/, "")}/docs/${name}`;
     const [sha256, { text, kind, part, cut, headings }] = await Promise.all([
       sha256hexAsync(bytes),
-      extractor.read({ bytes, url, part: "main", kinds: ["html"], limits: FOR_BRIEFS }),
+      extractor.read({ bytes, url, part: "main", kinds: ["html"], limits: BRIEF_EXTRACT_LIMITS }),
     ]);
     const readFields = { read: true as const, url, final_url: url, fetched_at: rfc3339(clock.now()) };
     return {
       info: { ...readFields, title, kind, part, sha256, bytes: bytes.length, cut: cut.includes("text") },
       text,
-      headings: rangesOf(headings),
+      headings: headingRangesOf(headings),
     };
   };
   return {
     says: "the documentation of this service",
-    async sources(question) {
+    async findSources(question) {
       termsByPage ??= new Map(
         [...pages].map(([name, { text }]) => [name, new Set(termsOf(text.replaceAll(/<[^>]*>/g, " ")))]),
       );

@@ -11,7 +11,7 @@ const MAX_TOKENS = 4_000;
  * Largest number of characters of all sources that a model is shown. Of longer sources, the sentences that rank best
  * are shown.
  */
-const SHOWN_CHARS = 24_000;
+const MAX_SHOWN_CHARS = 24_000;
 /** Largest number of claims that are ranked to choose the sentences that the model is shown of longer sources. */
 const MAX_RANKED = 80;
 
@@ -45,13 +45,13 @@ Answer with one JSON object and nothing else:
 - "disagreements": pairs of claims, by their position from 0, that contradict each other.
 - The best claim first, at most 8. Without a sentence that answers the question: {"claims": []}.`;
 
-/** Returns the texts that the model is shown, one for each source, within {@link SHOWN_CHARS}. */
+/** Returns the texts that the model is shown, one for each source, within {@link MAX_SHOWN_CHARS}. */
 async function textsToShow(question: string, evidence: readonly Evidence[]): Promise<string[]> {
   const totalChars = evidence.reduce((sum, { text }) => sum + text.length, 0);
-  if (totalChars <= SHOWN_CHARS) return evidence.map(({ text }) => text);
+  if (totalChars <= MAX_SHOWN_CHARS) return evidence.map(({ text }) => text);
   const { claims } = await rankInThread(question, evidence, MAX_RANKED);
   const shown = evidence.map((): string[] => []);
-  let charsLeft = SHOWN_CHARS;
+  let charsLeft = MAX_SHOWN_CHARS;
   for (const { source, text } of claims.flat()) {
     charsLeft -= text.length;
     if (charsLeft < 0) break;
@@ -64,7 +64,7 @@ async function textsToShow(question: string, evidence: readonly Evidence[]): Pro
  * Creates a summariser that asks a model behind an API like OpenAI's (`POST /chat/completions`). Every claim of the
  * model is verified afterwards: see `verifyDraft` in summariser.ts.
  */
-export function modelSummariser({ url, name, headers }: NonNullable<Config["brief"]["model"]>): Summariser {
+export function createModelSummariser({ url, name, headers }: NonNullable<Config["brief"]["model"]>): Summariser {
   return {
     name: "model",
     says: `Sentences chosen by the model ${name}. Each is given as its source has it, and left out where it stands in none.`,

@@ -11,8 +11,8 @@ const MAX_SHOWN_QUOTATIONS = 3;
  */
 const escapeMarkdown = (text: string, maxChars: number): string => {
   const line = text.replaceAll(/[\s\p{Cc}\p{Cf}]+/gu, " ").trim();
-  const cut = [...line].length > maxChars ? `${[...line].slice(0, maxChars - 1).join("")}…` : line;
-  return cut
+  const shortened = [...line].length > maxChars ? `${[...line].slice(0, maxChars - 1).join("")}…` : line;
+  return shortened
     .replaceAll(/[\\`*[\]<>&~]/g, "\\$&")
     .replaceAll(/(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu, "\\_")
     .replace(/^(?:[-+=#|]|\d+(?=[.)]))/, "\\$&");
@@ -28,15 +28,16 @@ const formatSection = (title: string, lines: readonly string[]): string[] =>
 
 /** Returns a brief as one page of Markdown (CommonMark). The text of its sources is escaped. */
 export function renderBrief(brief: Omit<BriefAnswer, "markdown">): string {
-  const numbers = new Map<string, number>();
-  for (const { url } of brief.sources) if (!numbers.has(url)) numbers.set(url, numbers.size + 1);
-  const placeText = ({ url, offset }: BriefQuotation): string => `source ${numbers.get(url) ?? "?"}, at ${offset}`;
+  const sourceNumbers = new Map<string, number>();
+  for (const { url } of brief.sources) if (!sourceNumbers.has(url)) sourceNumbers.set(url, sourceNumbers.size + 1);
+  const placeText = ({ url, offset }: BriefQuotation): string =>
+    `source ${sourceNumbers.get(url) ?? "?"}, at ${offset}`;
   const formatItem = (says: string, quotations: readonly BriefQuotation[]): string[] => {
     const ownQuotation = quotations.find(({ text }) => text.replaceAll(/\s+/g, " ") === says);
     const others = quotations.filter((one) => one !== ownQuotation).slice(0, MAX_SHOWN_QUOTATIONS);
-    const quoted = others.flatMap((one) => [
+    const quoted = others.flatMap((quotation) => [
       "",
-      `  > ${escapeMarkdown(one.text, MAX_CHARS.quotation)} — ${placeText(one)}`,
+      `  > ${escapeMarkdown(quotation.text, MAX_CHARS.quotation)} — ${placeText(quotation)}`,
     ]);
     return [
       `- ${escapeMarkdown(says, MAX_CHARS.claim)}${ownQuotation ? ` — ${placeText(ownQuotation)}` : ""}`,

@@ -57,7 +57,7 @@ interface Candidate extends RankedSentence {
   score: number;
 }
 
-function countSentenceWords(texts: readonly RankingText[]): Candidate[] {
+function collectSentences(texts: readonly RankingText[]): Candidate[] {
   const all: Candidate[] = [];
   for (const [source, text] of texts.entries()) {
     for (const piece of sentencesOf(text)) {
@@ -98,20 +98,20 @@ function scoreRelevant(all: readonly Candidate[], question: string): Candidate[]
   const totalWeight = weights.reduce((sum, { idf }) => sum + idf, 0);
   const asksFigure = ASKS_A_FIGURE.test(question);
   const relevant: Candidate[] = [];
-  for (const one of all) {
-    let wordsHeld = 0;
+  for (const sentence of all) {
+    let heldWordCount = 0;
     let weight = 0;
     let score = 0;
     for (const { sought, idf } of weights) {
-      const count = countOccurrences(one.words, sought);
+      const count = countOccurrences(sentence.words, sought);
       if (count === 0) continue;
-      wordsHeld++;
+      heldWordCount++;
       weight += idf;
-      score += (idf * count * (K1 + 1)) / (count + K1 * (1 - B + (B * one.length) / average));
+      score += (idf * count * (K1 + 1)) / (count + K1 * (1 - B + (B * sentence.length) / average));
     }
-    if (wordsHeld < minWords || weight < MIN_WEIGHT_SHARE * totalWeight) continue;
-    one.score = asksFigure && /\p{N}/u.test(one.text) ? score * FIGURE_FACTOR : score;
-    relevant.push(one);
+    if (heldWordCount < minWords || weight < MIN_WEIGHT_SHARE * totalWeight) continue;
+    sentence.score = asksFigure && /\p{N}/u.test(sentence.text) ? score * FIGURE_FACTOR : score;
+    relevant.push(sentence);
   }
   const compareCandidates = (a: Candidate, b: Candidate) =>
     b.score - a.score || a.source - b.source || a.offset - b.offset;
@@ -183,9 +183,9 @@ const subjectOf = (text: string): WordSet =>
  * negated.
  */
 export function differenceOf(a: string, b: string): string | null {
-  const [ofA, ofB] = [subjectOf(a), subjectOf(b)];
-  const subjectSimilarity = similarity(ofA, ofB);
-  if (subjectSimilarity >= RELATED_SIMILARITY && countShared(ofA, ofB) >= 2) {
+  const [subjectA, subjectB] = [subjectOf(a), subjectOf(b)];
+  const subjectSimilarity = similarity(subjectA, subjectB);
+  if (subjectSimilarity >= RELATED_SIMILARITY && countShared(subjectA, subjectB) >= 2) {
     const figuresOfB = figuresOf(b);
     for (const [unit, valuesOfA] of figuresOf(a)) {
       const valuesOfB = figuresOfB.get(unit);
@@ -208,7 +208,8 @@ const figuresIn = (words: WordSet): string =>
     .join(" ");
 
 /**
- * Reports whether two sentences state the same: nearly equal words, equal figures, and a negation in both or neither.
+ * Returns true if two sentences state the same: nearly equal words, equal figures, and a negation in both or neither.
+ * Returns false if one of these differs.
  */
 export const isSameStatement = (a: string, b: string): boolean =>
   isEqualStatement({ text: a, words: wordCounts(a) }, { text: b, words: wordCounts(b) });
@@ -222,20 +223,20 @@ const isEqualStatement = (a: CountedSentence, b: CountedSentence): boolean =>
 const toRankedSentence = ({ source, offset, text }: Candidate): RankedSentence => ({ source, offset, text });
 
 /**
- * Selects at most `most` claims in sentences of `texts` that are relevant to the question, best first. Candidates that
- * state the same as a selected sentence are quoted with it, at most one of each text.
+ * Selects at most `maxClaims` claims in sentences of `texts` that are relevant to the question, best first. Candidates
+ * that state the same as a selected sentence are quoted with it, at most one of each text.
  */
-export function rank(question: string, texts: readonly RankingText[], most: number): Ranked {
-  const candidates = scoreRelevant(countSentenceWords(texts), question);
-  const best = candidates[0]?.score ?? 1;
+export function rank(question: string, texts: readonly RankingText[], maxClaims: number): Ranked {
+  const candidates = scoreRelevant(collectSentences(texts), question);
+  const bestScore = candidates[0]?.score ?? 1;
   const chosen: Candidate[][] = [];
   // Similarity of each candidate to the most similar selected sentence, updated after each selection.
   const similarityToChosen = new Map(candidates.map((one) => [one, 0]));
-  while (chosen.length < most && similarityToChosen.size > 0) {
+  while (chosen.length < maxClaims && similarityToChosen.size > 0) {
     let next: Candidate | null = null;
     let bestValue = -Infinity;
     for (const [one, near] of similarityToChosen) {
-      const value = (LAMBDA * one.score) / best - (1 - LAMBDA) * near;
+      const value = (LAMBDA * one.score) / bestScore - (1 - LAMBDA) * near;
       if (value > bestValue) [next, bestValue] = [one, value];
     }
     const claim = [next!];

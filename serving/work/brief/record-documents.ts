@@ -61,7 +61,7 @@ export class RecordDocuments {
    * Returns the leaf of the log that contains a card (signed grade). The document's address is the feed from this leaf
    * on, whose first line is the leaf and never changes.
    */
-  leaf({ leaf, packed }: CardEntry): Promise<RecordDocument<null>> {
+  readLeaf({ leaf, packed }: CardEntry): Promise<RecordDocument<null>> {
     const path = `/v1/trust/feed?cursor=${logId(this.view.origin)}:${leaf}`;
     return this.#document(path, `leaf ${leaf} of the log`, "leaf", async () => ({
       value: null,
@@ -70,7 +70,7 @@ export class RecordDocuments {
   }
 
   /** Returns the signed answer of GET /v1/check about an endpoint. */
-  check(cap: string): Promise<RecordDocument<CheckAnswer>> {
+  readCheck(cap: string): Promise<RecordDocument<CheckAnswer>> {
     return this.#document(`/v1/check?url=${cap}`, `check of ${cap}`, "answer", async () => {
       const { bytes } = await this.parts.checks.answer({ url: cap }, this.client);
       const text = bytes.toString("utf8");
@@ -79,7 +79,7 @@ export class RecordDocuments {
   }
 
   /** Returns the answer of GET /v1/search to a query. */
-  search(query: Record<string, string>): Promise<RecordDocument<SearchAnswer>> {
+  readSearch(query: Record<string, string>): Promise<RecordDocument<SearchAnswer>> {
     const path = `/v1/search?${new URLSearchParams(query)}`;
     return this.#document(path, "search of the record", "answer", async () => {
       const { limit = "10", ...otherParameters } = query;
@@ -89,7 +89,7 @@ export class RecordDocuments {
   }
 
   /** Returns the newest failed paid calls of an endpoint; null if the evidence cannot be read now within its limits. */
-  async failures(cap: string): Promise<RecordDocument<FailuresAnswer> | null> {
+  async readFailures(cap: string): Promise<RecordDocument<FailuresAnswer> | null> {
     try {
       return await this.#document(
         `/v1/trust/${cap}/failures?limit=${MAX_FAILURES}`,
@@ -132,8 +132,16 @@ export class RecordDocuments {
       const bytes = Buffer.from(text);
       const fetched_at = rfc3339(this.parts.clock.now());
       const sha256 = await sha256hexAsync(bytes);
-      const shape = { read: true as const, url, final_url: url, fetched_at, title, kind, part: "whole" as const };
-      return { value, text, info: { ...shape, sha256, bytes: bytes.length, cut: false } };
+      const sourceFields = {
+        read: true as const,
+        url,
+        final_url: url,
+        fetched_at,
+        title,
+        kind,
+        part: "whole" as const,
+      };
+      return { value, text, info: { ...sourceFields, sha256, bytes: bytes.length, cut: false } };
     });
     this.#documents.set(path, pending);
     return pending;

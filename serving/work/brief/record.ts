@@ -67,43 +67,43 @@ const ASPECTS = [
 type Aspect = (typeof ASPECTS)[number][0];
 
 /** Matches words for what the record is about: sellers and what they sell. */
-const SUBJECT =
+const SUBJECT_WORDS =
   /\b(?:sellers?|endpoints?|apis?|services?|providers?|merchants?|vendors?|tools?|listings?|capabilit\w+|market|anbieter|verkäufer|händler|dienste?|endpunkte?)\b/iu;
-/** Words that show that a question without a word of {@link SUBJECT} is about something that is sold. */
-const TRADE =
+/** Words that show that a question without a word of {@link SUBJECT_WORDS} is about something that is sold. */
+const TRADE_WORDS =
   /\b(?:cheapest|fastest|buy|avoid\w*|not (?:pay|trust)|billigste\w*|günstigste\w*|kaufen|meiden|nicht (?:be)?zahlen)\b/iu;
 /**
  * Matches a question that asks for particular endpoints. Other questions, such as "how does a seller fail?", ask how
  * something works, which the record does not explain.
  */
-const SELECTS =
+const SELECTING_START =
   /^\W*(?:please\s+)?(?:which|who|whose|what (?:are|is) the (?:most \w+|\w+est|best|price)|list|show|name|find|where|how many|are there|is there|cheapest|fastest|best|welche\w*|wer|wo|wie viele|gibt es|nenne|what (?:sellers?|endpoints?|apis?|services?|providers?|listings?)|(?:the )?\w+ (?:sellers?|endpoints?))\b/iu;
-const COUNTS = /\b(?:how many|number of|wie viele|anzahl)\b/iu;
+const COUNT_WORDS = /\b(?:how many|number of|wie viele|anzahl)\b/iu;
 /** Matches a letter in a question: a grade from A to F, or UNRATED. */
-const LETTER =
+const ASKED_LETTER =
   /\b(?:letters?|grade[ds]?|rat(?:ed|ing)|note|bewertet mit|an?|with)\s+(?:of\s+)?(?:an?\s+|the letter\s+)?["'“]?([A-DF])\b(?!['’])|\bUNRATED\b/u;
 
 /** Words in questions about the record that name no topic, besides those that {@link readQuestion} leaves out. */
-const NO_TOPIC =
+const NON_TOPIC_WORD =
   /^(?:known|record|market|here|there|currently|now|today|many|number|list|name|price|prices|letter|grade|graded|rated|money|took|take|geld|listing|listings|tool|tools|merchant|merchants|vendor|vendors|welche|welcher|anbieter|verkäufer|händler|gibt|es|viele|nenne|alle|haben|mit)$/u;
 
 /** How a question about the record is understood. */
 interface Reading {
   /** What the question asks about the endpoints. */
-  asked: Aspect;
-  /** Whether the question asks for a number of endpoints. */
-  counts: boolean;
+  aspect: Aspect;
+  /** True if the question asks for a number of endpoints. */
+  asksForCount: boolean;
   /** The letter (grade) that the question asks for. */
   band: Band | null;
   /** Endpoints of the record that the question names. */
   named: readonly ListedEntry[];
-  /** Whether the question contains the address or id of an endpoint, which need not be in the record. */
+  /** True if the question contains the address or id of an endpoint, be it in the record or not. */
   hasAddress: boolean;
   /**
-   * Whether the words of the question show that it is about the record. If false and the record yields no claim, the
-   * question is left to other sources.
+   * True if the words of the question show that it is about the record. If false, it may be about something else: if
+   * the record yields no claim, the question is left to other sources.
    */
-  ruled: boolean;
+  isSurelyAboutRecord: boolean;
 }
 
 /** Returns the text by which claims name an endpoint. */
@@ -119,7 +119,7 @@ const ADDRESS = /\bhttps?:\/\/\S|\bcap_[0-9A-HJKMNP-TV-Z]{26}\b/iu;
  * Matches addresses, and names with a dot or a hyphen. They are removed before {@link ASPECTS} is applied, since a name
  * may contain a word such as "best".
  */
-const NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
+const ADDRESSES_AND_NAMES = /\bhttps?:\/\/\S+|[\p{L}\p{N}]+(?:[-.][\p{L}\p{N}]+)+/giu;
 
 /** Returns the text by which claims name a token: USDC, or the address of its contract. */
 const assetName = (asset: string, networks: readonly string[]): string =>
@@ -158,19 +158,19 @@ async function findNamedEndpoints(view: View, question: string): Promise<ListedE
 /** Reads a question about the record; null when it is about something else. */
 async function interpretQuestion(view: View, question: string): Promise<Reading | null> {
   const named = await findNamedEndpoints(view, question);
-  const textWithoutNames = question.replaceAll(NAMES, " ");
-  const letter = LETTER.exec(question);
+  const textWithoutNames = question.replaceAll(ADDRESSES_AND_NAMES, " ");
+  const letter = ASKED_LETTER.exec(question);
   const band = letter === null ? null : ((letter[1] ?? "UNRATED") as Band);
-  const rule = ASPECTS.find(([, words]) => words.test(textWithoutNames))?.[0];
-  const asked = rule ?? (band === null ? "offers" : "letters");
-  const counts = COUNTS.test(question);
-  const reading = { asked, counts, band, named, hasAddress: ADDRESS.test(question) };
-  if (named.length > 0 || reading.hasAddress) return { ...reading, ruled: true };
-  if (!SELECTS.test(question)) return null;
+  const matchedAspect = ASPECTS.find(([, words]) => words.test(textWithoutNames))?.[0];
+  const aspect = matchedAspect ?? (band === null ? "offers" : "letters");
+  const asksForCount = COUNT_WORDS.test(question);
+  const reading = { aspect, asksForCount, band, named, hasAddress: ADDRESS.test(question) };
+  if (named.length > 0 || reading.hasAddress) return { ...reading, isSurelyAboutRecord: true };
+  if (!SELECTING_START.test(question)) return null;
   const { maxPrice, network } = readQuestion(question);
-  const isTrade = TRADE.test(question) || maxPrice !== null || network !== null;
-  if (asked !== "thefts" && !isTrade && !SUBJECT.test(question)) return null;
-  return { ...reading, ruled: rule !== undefined || band !== null || counts || isTrade };
+  const isTrade = TRADE_WORDS.test(question) || maxPrice !== null || network !== null;
+  if (aspect !== "thefts" && !isTrade && !SUBJECT_WORDS.test(question)) return null;
+  return { ...reading, isSurelyAboutRecord: matchedAspect !== undefined || band !== null || asksForCount || isTrade };
 }
 
 /** Answers a question by rules over the record's tables; null when the question is not about the record. */
@@ -183,10 +183,10 @@ export async function askRecord(parts: RecordParts, question: string, client: st
   if (reading.named.length > 0) await describeNamed(answer, documents, reading);
   else if (reading.hasAddress)
     answer.not_found.push("The address that the question names is not listed in the record.");
-  else if (["prices", "latencies", "offers"].includes(reading.asked) && reading.band === null && !reading.counts)
+  else if (["prices", "latencies", "offers"].includes(reading.aspect) && reading.band === null && !reading.asksForCount)
     await describeFound(answer, documents, question);
   else await describeSet(answer, documents, reading, question);
-  if (answer.claims.length === 0 && !reading.ruled) return null;
+  if (answer.claims.length === 0 && !reading.isSurelyAboutRecord) return null;
   return { ...answer, sources: documents.cited };
 }
 
@@ -201,14 +201,14 @@ type AnswerParts = Pick<BriefAnswer, "claims" | "disagreements" | "not_found">;
 async function describeNamed(
   answer: AnswerParts,
   documents: RecordDocuments,
-  { asked, named }: Reading,
+  { aspect, named }: Reading,
 ): Promise<void> {
-  const isAsked = (one: Aspect): boolean => asked === one || asked === "offers" || asked === "thefts";
+  const isAsked = (candidate: Aspect): boolean => aspect === candidate || aspect === "offers" || aspect === "thefts";
   for (const entry of named) {
     const name = nameOf(entry);
-    const check = await documents.check(entry.cap);
+    const check = await documents.readCheck(entry.cap);
     const { why, observed, defects } = check.value;
-    if (isAsked("letters") || asked === "failures") await describeLetter(answer, documents, entry, why);
+    if (isAsked("letters") || aspect === "failures") await describeLetter(answer, documents, entry, why);
     if (isAsked("prices")) {
       const advertised = observed?.advertised ?? null;
       if (advertised === null) answer.not_found.push(`The record has no price of ${name}.`);
@@ -218,14 +218,14 @@ async function describeNamed(
           quotations: [documents.quote(check, "advertised", advertised)],
         });
     }
-    if (asked === "latencies") await describeLatency(answer, documents, entry);
+    if (aspect === "latencies") await describeLatency(answer, documents, entry);
     if (isAsked("failures")) await describeFailures(answer, documents, entry, MAX_NAMED);
     for (const defect of isAsked("defects") ? defects : []) {
       const says = `${name}: ${defect.says}.`;
       const quotations = [documents.quote(check, "says", defect.says)];
       if (/_differs$|^network_differs|^schema_differs/.test(defect.defect))
         answer.disagreements.push({ says, quotations });
-      if (asked === "defects") answer.claims.push({ text: says, quotations });
+      if (aspect === "defects") answer.claims.push({ text: says, quotations });
     }
   }
 }
@@ -241,12 +241,12 @@ async function describeLetter(
   why: string,
 ): Promise<void> {
   const card = headlineOf(entry);
-  const check = await documents.check(entry.cap);
+  const check = await documents.readCheck(entry.cap);
   const quotations = [documents.quote(check, "url", entry.listing.url)];
   const leaf = card && leafOf(card);
   // The sentence in the check differs from that in the leaf where something was learned since the grade.
   if (leaf?.why !== why) quotations.unshift(documents.quote(check, "why", why));
-  if (card && leaf) quotations.unshift(documents.quote(await documents.leaf(card), "why", leaf.why));
+  if (card && leaf) quotations.unshift(documents.quote(await documents.readLeaf(card), "why", leaf.why));
   answer.claims.push({ text: `${nameOf(entry)}: ${why}`, quotations });
 }
 
@@ -259,21 +259,21 @@ async function describeLatency(answer: AnswerParts, documents: RecordDocuments, 
   }
   answer.claims.push({
     text: `95 of 100 answers of ${nameOf(entry)} came within ${card.latencyMs} ms.`,
-    quotations: [documents.quote(await documents.leaf(card), "method", method)],
+    quotations: [documents.quote(await documents.readLeaf(card), "method", method)],
   });
 }
 
-/** Adds claims about the newest failed calls of an endpoint. @returns whether there are any */
+/** Adds claims about the newest failed calls of an endpoint. @returns true if there are any, else false */
 async function describeFailures(
   answer: AnswerParts,
   documents: RecordDocuments,
   entry: ListedEntry,
   maxCalls: number,
 ): Promise<boolean> {
-  const failures = await documents.failures(entry.cap);
+  const failures = await documents.readFailures(entry.cap);
   if (!failures) answer.not_found.push(`The evidence of ${nameOf(entry)} cannot be read now.`);
-  const found = failures?.value.failures ?? [];
-  for (const { id, at, says, expected, came } of found.slice(0, maxCalls)) {
+  const failedCalls = failures?.value.failures ?? [];
+  for (const { id, at, says, expected, came } of failedCalls.slice(0, maxCalls)) {
     const callStart = failures!.text.indexOf(JSON.stringify(id));
     answer.claims.push({
       text: `${nameOf(entry)}, paid call of ${at}: ${says} Expected: ${expected}. Came: ${came}.`,
@@ -286,7 +286,7 @@ async function describeFailures(
       ],
     });
   }
-  return found.length > 0;
+  return failedCalls.length > 0;
 }
 
 /** Largest number of characters of the text of a search (schemas/search.ts). */
@@ -297,23 +297,24 @@ const MAX_QUERY_CHARS = 200;
  * GET /v1/search reads them.
  */
 async function describeFound(answer: AnswerParts, documents: RecordDocuments, question: string): Promise<void> {
-  const search = await documents.search({ q: question.slice(0, MAX_QUERY_CHARS), limit: String(MAX_FOUND) });
+  const search = await documents.readSearch({ q: question.slice(0, MAX_QUERY_CHARS), limit: String(MAX_FOUND) });
   const { capabilities, read_as } = search.value;
   const lackedWords = new Set<string>();
-  for (const one of capabilities) {
+  for (const capability of capabilities) {
     // An endpoint that lacks more than half of the words is about something else.
-    if (one.lacks.length * 2 > read_as.words.length) continue;
-    for (const word of one.lacks) lackedWords.add(word);
-    const resultStart = search.text.indexOf(JSON.stringify(one.capability_id));
+    if (capability.lacks.length * 2 > read_as.words.length) continue;
+    for (const word of capability.lacks) lackedWords.add(word);
+    const resultStart = search.text.indexOf(JSON.stringify(capability.capability_id));
     const price =
-      one.price === null
+      capability.price === null
         ? ""
-        : ` It asks ${one.price} ${assetName(one.asset ?? "", one.networks)} on ${one.networks.map(networkName).join(", ")}.`;
-    const latency = one.latency_p95_ms === null ? "" : ` 95 of 100 answers came within ${one.latency_p95_ms} ms.`;
+        : ` It asks ${capability.price} ${assetName(capability.asset ?? "", capability.networks)} on ${capability.networks.map(networkName).join(", ")}.`;
+    const latency =
+      capability.latency_p95_ms === null ? "" : ` 95 of 100 answers came within ${capability.latency_p95_ms} ms.`;
     const quoteMember = (name: "url" | "why" | "price" | "networks" | "latency_p95_ms") =>
-      one[name] === null ? [] : [documents.quote(search, name, one[name], resultStart)];
+      capability[name] === null ? [] : [documents.quote(search, name, capability[name], resultStart)];
     answer.claims.push({
-      text: `${one.tool ?? one.method} ${one.url}: ${one.why}${price}${latency}`,
+      text: `${capability.tool ?? capability.method} ${capability.url}: ${capability.why}${price}${latency}`,
       quotations: [
         ...quoteMember("url"),
         ...quoteMember("why"),
@@ -328,8 +329,8 @@ async function describeFound(answer: AnswerParts, documents: RecordDocuments, qu
   if (search.value.says !== null) answer.not_found.push(search.value.says);
 }
 
-/** The endpoints that a question asks for, in the order of {@link byPaidSamples}, and what they have in common. */
-interface Members {
+/** The endpoints that a question asks for, in the order of {@link comparePaidSamples}, and what they have in common. */
+interface EndpointSet {
   entries: readonly ListedEntry[];
   /** What they have in common; continues a sentence that begins "n of m listed endpoints". */
   says: string;
@@ -344,41 +345,41 @@ async function describeSet(
   reading: Reading,
   question: string,
 ): Promise<void> {
-  const among = await endpointsOnTopic(answer, documents.view, question);
-  const { entries, says } = await membersOf(documents, reading, among);
+  const topicCaps = await endpointsOnTopic(answer, documents.view, question);
+  const { entries, says } = await selectEndpoints(documents, reading, topicCaps);
   const described = limitPerHost(entries);
-  const listedCount = among?.size ?? countListed(documents.view);
+  const consideredCount = topicCaps?.size ?? countListed(documents.view);
   if (described.length === 0) {
-    answer.not_found.push(`None of ${listedCount} listed endpoints ${says}.`);
+    answer.not_found.push(`None of ${consideredCount} listed endpoints ${says}.`);
     return;
   }
   const firstClaim = answer.claims.length;
   const quotations: BriefQuotation[] = [];
   for (const [i, entry] of described.entries()) {
-    const { value, text } = await documents.check(entry.cap);
-    if (reading.asked !== "defects") await describeLetter(answer, documents, entry, value.why);
+    const { value, text } = await documents.readCheck(entry.cap);
+    if (reading.aspect !== "defects") await describeLetter(answer, documents, entry, value.why);
     const claim = answer.claims.at(-1)!;
-    if (reading.asked !== "defects") quotations.push(claim.quotations[0]!);
-    if (reading.asked === "thefts") {
+    if (reading.aspect !== "defects") quotations.push(claim.quotations[0]!);
+    if (reading.aspect === "thefts") {
       if (text.includes('"took_the_money"'))
-        claim.quotations.push(documents.quote(await documents.check(entry.cap), "flags", value.flags));
+        claim.quotations.push(documents.quote(await documents.readCheck(entry.cap), "flags", value.flags));
       if (i < MAX_THEFTS_READ) await describeTheft(answer, documents, entry);
     }
-    if (reading.asked === "defects")
+    if (reading.aspect === "defects")
       for (const defect of value.defects) {
-        const quotation = documents.quote(await documents.check(entry.cap), "says", defect.says);
+        const quotation = documents.quote(await documents.readCheck(entry.cap), "says", defect.says);
         answer.claims.push({ text: `${nameOf(entry)}: ${defect.says}.`, quotations: [quotation] });
         quotations.push(quotation);
       }
   }
   const moreText = entries.length > described.length ? ` ${described.length} of them are told of.` : "";
-  const text = `${entries.length} of ${listedCount} listed endpoints ${says}.${moreText}`;
+  const text = `${entries.length} of ${consideredCount} listed endpoints ${says}.${moreText}`;
   answer.claims.splice(firstClaim, 0, { text, quotations });
 }
 
 /** Adds a claim about the newest call in which an endpoint took money and delivered nothing, from the evidence. */
 async function describeTheft(answer: AnswerParts, documents: RecordDocuments, entry: ListedEntry): Promise<void> {
-  const failures = await documents.failures(entry.cap);
+  const failures = await documents.readFailures(entry.cap);
   const call = failures?.value.failures.find(({ says }) => says.endsWith("and nothing came back."));
   if (!failures || !call) return;
   const from = failures.text.indexOf(JSON.stringify(call.id));
@@ -394,13 +395,13 @@ async function describeTheft(answer: AnswerParts, documents: RecordDocuments, en
 /** Returns the first endpoints, at most {@link MAX_PER_HOST} of one host and {@link MAX_DESCRIBED} in all. */
 function limitPerHost(entries: readonly ListedEntry[]): ListedEntry[] {
   const chosen: ListedEntry[] = [];
-  const ofHost = new Map<string, number>();
+  const countByHost = new Map<string, number>();
   for (const entry of entries) {
     if (chosen.length === MAX_DESCRIBED) break;
     const host = hostOf(entry.listing.url);
-    const count = ofHost.get(host) ?? 0;
+    const count = countByHost.get(host) ?? 0;
     if (count === MAX_PER_HOST) continue;
-    ofHost.set(host, count + 1);
+    countByHost.set(host, count + 1);
     chosen.push(entry);
   }
   return chosen;
@@ -420,10 +421,10 @@ async function endpointsOnTopic(
 ): Promise<ReadonlySet<string> | null> {
   const textWithoutAspects = ASPECTS.reduce(
     (text, [, words]) => text.replaceAll(new RegExp(words.source, "giu"), " "),
-    question.replace(LETTER, " "),
+    question.replace(ASKED_LETTER, " "),
   );
-  const topicText = textWithoutAspects.replaceAll(new RegExp(SUBJECT.source, "giu"), " ");
-  const words = readQuestion(topicText).words.filter(({ word }) => !NO_TOPIC.test(word));
+  const topicText = textWithoutAspects.replaceAll(new RegExp(SUBJECT_WORDS.source, "giu"), " ");
+  const words = readQuestion(topicText).words.filter(({ word }) => !NON_TOPIC_WORD.test(word));
   if (words.length === 0) return null;
   const giveTurn = createYielder(ENTRIES_PER_TURN);
   const caps = new Set<string>();
@@ -438,26 +439,26 @@ async function endpointsOnTopic(
   return null;
 }
 
-async function membersOf(
+async function selectEndpoints(
   { view, parts }: RecordDocuments,
-  { asked, band, counts }: Reading,
-  among: ReadonlySet<string> | null,
-): Promise<Members> {
+  { aspect, band, asksForCount }: Reading,
+  topicCaps: ReadonlySet<string> | null,
+): Promise<EndpointSet> {
   const now = parts.clock.now();
   const hasBand =
     (...bands: Band[]) =>
     (entry: ListedEntry) =>
       bands.includes(view.bandOf(entry));
-  const collectMembers = async (isMember: (entry: ListedEntry) => boolean, says: string): Promise<Members> => {
+  const collectMembers = async (isMember: (entry: ListedEntry) => boolean, says: string): Promise<EndpointSet> => {
     const entries: ListedEntry[] = [];
     const giveTurn = createYielder(ENTRIES_PER_TURN);
     for (const entry of view.entries.values()) {
       await giveTurn();
-      if (isListed(entry) && (among?.has(entry.cap) ?? true) && isMember(entry)) entries.push(entry);
+      if (isListed(entry) && (topicCaps?.has(entry.cap) ?? true) && isMember(entry)) entries.push(entry);
     }
-    return { entries: entries.sort(byPaidSamples), says };
+    return { entries: entries.sort(comparePaidSamples), says };
   };
-  if (asked === "thefts") {
+  if (aspect === "thefts") {
     let unpackedCount = 0;
     const hasTheftFlag = (entry: ListedEntry): boolean => {
       const card = headlineOf(entry);
@@ -470,18 +471,18 @@ async function membersOf(
       says,
     );
   }
-  if (asked === "defects")
+  if (aspect === "defects")
     return collectMembers(
       (entry) => defectsOf(view.row(entry.cap), entry).length > 0,
       "have a listing or a 402 with defects",
     );
   if (band !== null)
     return collectMembers(hasBand(band), band === "UNRATED" ? "have no letter" : `have the letter ${band}`);
-  if (asked === "failures") return collectMembers(hasBand("F", "D"), "have the letter F or D");
-  if (counts) return collectMembers(() => true, among === null ? "are in the record" : "fit");
+  if (aspect === "failures") return collectMembers(hasBand("F", "D"), "have the letter F or D");
+  if (asksForCount) return collectMembers(() => true, topicCaps === null ? "are in the record" : "fit");
   return collectMembers(hasBand("A", "B", "C", "D", "F"), "have a letter");
 }
 
 /** Orders endpoints by the weight of the paid samples behind their card, descending, then by address. */
-const byPaidSamples = (a: ListedEntry, b: ListedEntry): number =>
+const comparePaidSamples = (a: ListedEntry, b: ListedEntry): number =>
   (headlineOf(b)?.paidSamples ?? 0) - (headlineOf(a)?.paidSamples ?? 0) || (a.listing.url < b.listing.url ? -1 : 1);

@@ -5,7 +5,7 @@ import { BriefAnswer, type BriefQuotation, BriefRequest, type BriefSource } from
 import { Extracted } from "../../schemas/extract.ts";
 import { extractDocument, type FetchedAnswer, fetchDocument } from "../fetching.ts";
 import type { Work, WorkDeps } from "../work.ts";
-import { FOR_BRIEFS, rangesOf, type Source } from "./corpus.ts";
+import { BRIEF_EXTRACT_LIMITS, headingRangesOf, type Source } from "./corpus.ts";
 import { renderBrief } from "./page.ts";
 import { askRecord } from "./record.ts";
 import { type VerifiedQuote, verifyDraft } from "./summariser.ts";
@@ -28,7 +28,7 @@ const WRAPPED_KINDS: ReadonlySet<string> = new Set(["pdf", "text", "image"]);
  * Problems of a document that could not be read, after which the work goes on without that document. All other errors
  * end the work: an address in the request that is never fetched is the client's mistake, the others are faults of ours.
  */
-const UNREADABLE: readonly ProblemCode[] = ["not_fetched", "not_extracted"];
+const UNREADABLE_CODES: readonly ProblemCode[] = ["not_fetched", "not_extracted"];
 
 /** A document that was read, or why it could not be. */
 type ReadResult = { ok: true; source: Source } | { ok: false; url: string; problem: Problem };
@@ -40,14 +40,14 @@ interface ReadContext {
   /** Bytes that may still be extracted. */
   bytesLeft: number;
   /** Returns the JSON pointer to the i-th address in the request, for errors. */
-  pointer: (i: number) => string;
+  pointerAt: (i: number) => string;
   /** Problems of one document that do not end the work. */
-  passes: readonly ProblemCode[];
+  tolerated: readonly ProblemCode[];
 }
 
-async function readAt(url: string, i: number, reading: ReadContext): Promise<Source> {
+async function readDocument(url: string, i: number, reading: ReadContext): Promise<Source> {
   const { deps, signal } = reading;
-  const pointer = reading.pointer(i);
+  const pointer = reading.pointerAt(i);
   const answer = await fetchDocument(deps.egress, { url, pointer, holder: deps.holder, signal });
   refuseLarge(answer, reading, pointer);
   const fetchedAt = deps.clock.now();
@@ -57,7 +57,7 @@ async function readAt(url: string, i: number, reading: ReadContext): Promise<Sou
     url: answer.url,
     part: "main" as const,
     kinds: Extracted.shape.kind.options,
-    limits: FOR_BRIEFS,
+    limits: BRIEF_EXTRACT_LIMITS,
     ...(deps.holder ? { holder: deps.holder } : {}),
     ...(signal ? { signal } : {}),
   };
@@ -79,7 +79,7 @@ async function readAt(url: string, i: number, reading: ReadContext): Promise<Sou
       cut: cut.includes("text"),
     },
     text,
-    headings: rangesOf(headings),
+    headings: headingRangesOf(headings),
   };
 }
 
@@ -92,17 +92,17 @@ function refuseLarge({ body }: FetchedAnswer, reading: ReadContext, pointer: str
 }
 
 async function readAll(urls: readonly string[], reading: ReadContext): Promise<ReadResult[]> {
-  const tries = urls.map(async (url, i): Promise<ReadResult> => {
+  const reads = urls.map(async (url, i): Promise<ReadResult> => {
     try {
-      return { ok: true, source: await readAt(url, i, reading) };
+      return { ok: true, source: await readDocument(url, i, reading) };
     } catch (error) {
-      if (!(error instanceof Problem) || !reading.passes.includes(error.code)) throw error;
+      if (!(error instanceof Problem) || !reading.tolerated.includes(error.code)) throw error;
       return { ok: false, url, problem: error };
     }
   });
   // Wait for all fetches before throwing, so that none runs on after the response.
-  await Promise.allSettled(tries);
-  return Promise.all(tries);
+  await Promise.allSettled(reads);
+  return Promise.all(reads);
 }
 
 /** The sources that were read for a question. */
@@ -111,13 +111,19 @@ interface SourcesRead {
   sources: readonly Source[];
   /** Addresses that could not be read. */
   unread: readonly BriefSource[];
-  /** Whether the answer also names sources from which nothing is quoted. */
+  /** True: the answer also names sources from which nothing is quoted. False: it names only those that it quotes. */
   namesAll: boolean;
 }
 
 /** Reads the addresses of a request. @throws Problem not_fetched when none could be read, with the reason of each */
 async function readUrls(urls: readonly string[], deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
-  const reading = { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: (i: number) => `/urls/${i}`, passes: UNREADABLE };
+  const reading = {
+    deps,
+    signal,
+    bytesLeft: MAX_ALL_BYTES,
+    pointerAt: (i: number) => `/urls/${i}`,
+    tolerated: UNREADABLE_CODES,
+  };
   const results = await readAll(urls, reading);
   const sources = results.flatMap((one) => (one.ok ? [one.source] : []));
   if (sources.length === 0) {
@@ -128,8 +134,8 @@ async function readUrls(urls: readonly string[], deps: WorkDeps, signal?: AbortS
   return { asked_of, sources, unread: unreadOf(results), namesAll: true };
 }
 
-const unreadOf = (tried: readonly ReadResult[]): BriefSource[] =>
-  tried.flatMap((one) => {
+const unreadOf = (results: readonly ReadResult[]): BriefSource[] =>
+  results.flatMap((one) => {
     if (one.ok) return [];
     const says = one.problem.extra.errors?.[0]?.detail ?? one.problem.message;
     return [{ read: false as const, url: one.url, says }];
@@ -141,7 +147,7 @@ const unreadOf = (tried: readonly ReadResult[]): BriefSource[] =>
  */
 async function readPagesAndSearch(question: string, deps: WorkDeps, signal?: AbortSignal): Promise<SourcesRead> {
   const { corpus, search } = deps;
-  const ownPages = await corpus.sources(question).catch(() => {
+  const ownPages = await corpus.findSources(question).catch(() => {
     throw new Problem("unavailable", "the documentation cannot be read now", { headers: { "retry-after": "10" } });
   });
   if (!search)
@@ -150,8 +156,14 @@ async function readPagesAndSearch(question: string, deps: WorkDeps, signal?: Abo
     throw new Problem("unavailable", "the search cannot be asked now", { headers: { "retry-after": "10" } });
   });
   // An address that is never fetched was found by the search and not given by the client.
-  const passes: ProblemCode[] = [...UNREADABLE, "bad_request"];
-  const results = await readAll(urls, { deps, signal, bytesLeft: MAX_ALL_BYTES, pointer: () => "/question", passes });
+  const tolerated: ProblemCode[] = [...UNREADABLE_CODES, "bad_request"];
+  const results = await readAll(urls, {
+    deps,
+    signal,
+    bytesLeft: MAX_ALL_BYTES,
+    pointerAt: () => "/question",
+    tolerated,
+  });
   const sources = [...ownPages, ...results.flatMap((one) => (one.ok ? [one.source] : []))];
   return {
     asked_of: { what: "search", says: `${search.says}, and ${corpus.says}` },
@@ -220,27 +232,27 @@ async function briefFromSources(
   deps: WorkDeps,
   signal?: AbortSignal,
 ): Promise<BriefAnswer> {
-  const { claims, differences, leftOut } = await summarise(question, read.sources, deps, signal);
-  const cited = new Set<number>();
-  const quotation = ({ source, text, offset }: VerifiedQuote): BriefQuotation => {
-    cited.add(source);
+  const { claims, differences, leftOutCount } = await summarise(question, read.sources, deps, signal);
+  const citedSources = new Set<number>();
+  const toQuotation = ({ source, text, offset }: VerifiedQuote): BriefQuotation => {
+    citedSources.add(source);
     const { url, sha256 } = read.sources[source]!.info;
     return { text, url, sha256, offset };
   };
   const { name, says } = deps.summariser;
   const content: BriefContent = {
     summariser: { name, says },
-    claims: claims.map(({ text, quotations }) => ({ text, quotations: quotations.map(quotation) })),
+    claims: claims.map(({ text, quotations }) => ({ text, quotations: quotations.map(toQuotation) })),
     disagreements: differences.map(({ differsIn, sentences }) => {
-      return { says: `These sources may not agree: ${differsIn}.`, quotations: sentences.map(quotation) };
+      return { says: `These sources may not agree: ${differsIn}.`, quotations: sentences.map(toQuotation) };
     }),
     not_found: [],
-    not_quoted: leftOut,
+    not_quoted: leftOutCount,
   };
   const quotedText = claims.flatMap(({ quotations }) => quotations.map(({ text }) => text)).join(" ");
   content.not_found = claims.length === 0 ? [] : wordsNotQuoted(question, quotedText);
-  const about = read.sources.filter((_, i) => read.namesAll || cited.has(i)).map((source) => source.info);
-  return briefOf(question, read.asked_of, content, [...about, ...read.unread], deps);
+  const namedSources = read.sources.filter((_, i) => read.namesAll || citedSources.has(i)).map((source) => source.info);
+  return briefOf(question, read.asked_of, content, [...namedSources, ...read.unread], deps);
 }
 
 /** Returns one sentence that names the words of a question that no quotation contains; an empty list if all occur. */

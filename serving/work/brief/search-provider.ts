@@ -24,7 +24,7 @@ function valueAt(value: unknown, pointer: string): unknown {
 }
 
 /** Creates a provider that asks a search engine by GET for JSON, such as SearXNG. */
-export function searchProvider({
+export function createSearchProvider({
   url,
   headers,
   results,

@@ -5,7 +5,7 @@
 /** A text to select sentences from. */
 export interface RankingText {
   text: string;
-  /** Whether lines are wrapped, so that an empty line ends a paragraph; otherwise each line is a paragraph. */
+  /** True if lines are wrapped, so that an empty line ends a paragraph. False if each line is a paragraph. */
   isWrapped: boolean;
   /** Headings, which are no sentences: offset and length of each, ascending. */
   headings?: readonly { offset: number; length: number }[];
@@ -26,11 +26,11 @@ const WINDOW_CHARS = 16_384;
 
 /** Yields the paragraphs of a text with their offsets. */
 function* paragraphsOf({ text, isWrapped }: RankingText): Generator<Piece> {
-  const end = isWrapped ? "\n\n" : "\n";
+  const separator = isWrapped ? "\n\n" : "\n";
   let from = 0;
-  for (const paragraph of text.split(end)) {
+  for (const paragraph of text.split(separator)) {
     yield { offset: from, text: paragraph };
-    from += paragraph.length + end.length;
+    from += paragraph.length + separator.length;
   }
 }
 
@@ -52,12 +52,12 @@ function* segmentsOf({ offset, text }: Piece): Generator<Piece> {
     const segments = [...segmenter.segment(text.slice(from, from + WINDOW_CHARS).replaceAll("\n", " "))];
     // The last segment may go on beyond the window, so the next window begins with it. A segment that fills a whole
     // window is longer than any sentence that is used, so it is taken as it is.
-    const complete = from + WINDOW_CHARS >= text.length || segments.length === 1 ? segments : segments.slice(0, -1);
-    for (const { segment, index } of complete) {
+    const usedSegments = from + WINDOW_CHARS >= text.length || segments.length === 1 ? segments : segments.slice(0, -1);
+    for (const { segment, index } of usedSegments) {
       const start = from + index + segment.length - segment.trimStart().length;
       yield { offset: offset + start, text: text.slice(start, from + index + segment.trimEnd().length) };
     }
-    from += complete.reduce((sum, { segment }) => sum + segment.length, 0);
+    from += usedSegments.reduce((sum, { segment }) => sum + segment.length, 0);
   }
 }
 
@@ -93,12 +93,13 @@ function* proseOf(paragraphs: Iterable<Piece>): Generator<Piece> {
  */
 export function* sentencesOf(source: RankingText): Generator<Piece> {
   const headings = source.headings ?? [];
-  let next = 0;
+  let nextHeading = 0;
   for (const paragraph of source.isWrapped ? proseOf(paragraphsOf(source)) : paragraphsOf(source)) {
     for (const sentence of segmentsOf(paragraph)) {
       const { offset, text } = sentence;
-      while (next < headings.length && headings[next]!.offset + headings[next]!.length <= offset) next++;
-      const isHeading = next < headings.length && headings[next]!.offset < offset + text.length;
+      while (nextHeading < headings.length && headings[nextHeading]!.offset + headings[nextHeading]!.length <= offset)
+        nextHeading++;
+      const isHeading = nextHeading < headings.length && headings[nextHeading]!.offset < offset + text.length;
       if (isHeading || text.length < SENTENCE_CHARS.min || text.length > SENTENCE_CHARS.max) continue;
       if (!text.includes("\t") && !isCode(text)) yield sentence;
     }

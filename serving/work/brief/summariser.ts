@@ -40,10 +40,10 @@ export interface Summariser {
   /** Description of the method, which the brief shows to its reader. */
   readonly says: string;
   /**
-   * Returns at most `most` claims that answer the question.
+   * Returns at most `maxClaims` claims that answer the question.
    * @throws Error when it fails
    */
-  summarise(question: string, evidence: readonly Evidence[], most: number, signal: AbortSignal): Promise<Draft>;
+  summarise(question: string, evidence: readonly Evidence[], maxClaims: number, signal: AbortSignal): Promise<Draft>;
 }
 
 /** A quotation that was found in its text and widened to whole sentences, with its offset. */
@@ -94,8 +94,8 @@ export function statedSentences(claim: string, quotation: string): string | null
   const sentences = sentencesIn(quotation);
   for (let first = 0; first < sentences.length; first++) {
     for (let last = first + 1; last <= sentences.length; last++) {
-      const run = sentences.slice(first, last).join(" ");
-      if (comparableWords(run) === comparedClaim) return run.replaceAll(/\s+/g, " ");
+      const sentenceRun = sentences.slice(first, last).join(" ");
+      if (comparableWords(sentenceRun) === comparedClaim) return sentenceRun.replaceAll(/\s+/g, " ");
     }
   }
   return null;
@@ -103,7 +103,7 @@ export function statedSentences(claim: string, quotation: string): string | null
 
 /** The verified part of a draft, and the number of claims and differences that were left out. */
 export interface VerifiedDraft extends Draft<VerifiedQuote> {
-  leftOut: number;
+  leftOutCount: number;
 }
 
 /**
@@ -111,39 +111,39 @@ export interface VerifiedDraft extends Draft<VerifiedQuote> {
  * one of its verbatim quotations, with the words of that source, and with those of its other quotations that state the
  * same. A difference is kept if {@link differenceOf} finds one between its two quotations. Of claims with equal text
  * the first is kept.
- * @param most number of the draft's claims that are verified; the others are ignored
+ * @param maxClaims number of the draft's claims that are verified; the others are ignored
  */
 export function verifyDraft(
   { claims, differences }: Draft,
   evidence: readonly Evidence[],
-  most: number,
+  maxClaims: number,
 ): VerifiedDraft {
   const claimByText = new Map<string, Claim<VerifiedQuote>>();
-  const draftClaims = claims.slice(0, most);
-  let leftOut = 0;
+  const draftClaims = claims.slice(0, maxClaims);
+  let leftOutCount = 0;
   for (const { text, quotations } of draftClaims) {
     const quotes = quotations
       .slice(0, MAX_QUOTATIONS)
       .map((quote) => verifyQuote(quote, evidence))
       .filter((quote) => quote !== null);
-    const first = quotes.find((quote) => statedSentences(text, quote.text) !== null);
-    if (!first) {
-      leftOut++;
+    const mainQuote = quotes.find((quote) => statedSentences(text, quote.text) !== null);
+    if (!mainQuote) {
+      leftOutCount++;
       continue;
     }
-    const stated = statedSentences(text, first.text)!;
-    const others = quotes.filter((quote) => quote !== first && isSameStatement(quote.text, first.text));
+    const stated = statedSentences(text, mainQuote.text)!;
+    const others = quotes.filter((quote) => quote !== mainQuote && isSameStatement(quote.text, mainQuote.text));
     if (!claimByText.has(stated))
-      claimByText.set(stated, { text: stated, quotations: withoutDuplicates([first, ...others]) });
+      claimByText.set(stated, { text: stated, quotations: withoutDuplicates([mainQuote, ...others]) });
   }
   const keptDifferences: Difference<VerifiedQuote>[] = [];
   for (const { sentences } of differences.slice(0, MAX_DIFFERENCES)) {
     const [a, b] = sentences.map((quote) => verifyQuote(quote, evidence));
-    const about = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
-    if (about === null) leftOut++;
-    else keptDifferences.push({ differsIn: about, sentences: [a!, b!] });
+    const difference = a && b && a.source !== b.source ? differenceOf(a.text, b.text) : null;
+    if (difference === null) leftOutCount++;
+    else keptDifferences.push({ differsIn: difference, sentences: [a!, b!] });
   }
-  return { claims: [...claimByText.values()], differences: keptDifferences, leftOut };
+  return { claims: [...claimByText.values()], differences: keptDifferences, leftOutCount };
 }
 
 const withoutDuplicates = (quotes: readonly VerifiedQuote[]): VerifiedQuote[] => [
@@ -166,15 +166,15 @@ const thread = new BoundedThread(new URL("./rank-worker.mjs", import.meta.url), 
  * Ranks the sentences of the evidence in another thread.
  * @throws Error when it takes too long or too many requests wait
  */
-export const rankInThread = (question: string, evidence: readonly Evidence[], most: number): Promise<Ranked> =>
-  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most }, RANK_LIMITS);
+export const rankInThread = (question: string, evidence: readonly Evidence[], maxClaims: number): Promise<Ranked> =>
+  thread.ask<Ranked>({ question, texts: evidence.map(({ url: _, ...text }) => text), most: maxClaims }, RANK_LIMITS);
 
 /** Selects sentences of the evidence by BM25, a ranking function for text search. */
 export const extractive: Summariser = {
   name: "extractive",
   says: "Sentences chosen by BM25; those that say the same are one claim. Nothing is written that no source says.",
-  async summarise(question, evidence, most) {
-    const { claims, differences } = await rankInThread(question, evidence, most);
+  async summarise(question, evidence, maxClaims) {
+    const { claims, differences } = await rankInThread(question, evidence, maxClaims);
     return { claims: claims.map((quotations) => ({ text: quotations[0]!.text, quotations })), differences };
   },
 };

@@ -21,7 +21,7 @@ export interface ExtractionRequest<Kind extends DocumentKind = DocumentKind> {
   type?: string | undefined;
   /** Address of the document, the base of relative links. */
   url?: string | null;
-  /** Whether the whole text or only the main text of a web page is extracted. Default: the whole. */
+  /** `whole`: the whole text of a web page is extracted; `main`: its main text alone. Default: `whole`. */
   part?: Extracted["part"];
   /** Accepted formats; others are refused. */
   kinds: readonly Kind[];
@@ -134,13 +134,13 @@ const LIMITING_SCRIPT =
   'ulimit -c 0; ulimit -f 0; ulimit -H -t "$(($1 + 1))"; ulimit -S -t "$1"; shift; exec nice -n 10 "$@"';
 
 /**
- * Returns the program and the arguments that run Node with the arguments `node` under the limits of {@link
+ * Returns the program and the arguments that run Node with the arguments `nodeArguments` under the limits of {@link
  * LIMITING_SCRIPT}.
- * @param seconds soft limit of processor time
+ * @param cpuSeconds soft limit of processor time
  */
-export const withKernelLimits = (seconds: number, node: readonly string[]): [string, string[]] => [
+export const withKernelLimits = (cpuSeconds: number, nodeArguments: readonly string[]): [string, string[]] => [
   "/bin/sh",
-  ["-c", LIMITING_SCRIPT, "sh", String(seconds), process.execPath, ...node],
+  ["-c", LIMITING_SCRIPT, "sh", String(cpuSeconds), process.execPath, ...nodeArguments],
 ];
 
 const MEASURE_INTERVAL_MS = 20;
@@ -188,10 +188,10 @@ class ExtractionJob {
 
   /** Processor time of the child at the last measurement, ms. */
   cpuMs = 0;
-  /** Whether the child was killed at the limit of real time, which a busy machine may cause. */
+  /** True once the child was killed at the limit of real time, which a busy machine may cause. */
   isLate = false;
 
-  /** @param isWanted returns whether documents of other clients wait for the place of this job */
+  /** @param isWanted returns true while documents of other clients wait for the place of this job, else false */
   constructor(
     private readonly request: ExtractionRequest,
     private readonly limits: ExtractLimits,
@@ -207,13 +207,13 @@ class ExtractionJob {
     const timeoutText = `not read within ${limits.wallMs} ms`;
     this.#timeoutTimer = setTimeout(() => {
       this.isLate = true;
-      this.end(boundFault("time", timeoutText));
+      this.kill(boundFault("time", timeoutText));
     }, limits.wallMs);
     this.result = this.#run();
   }
 
   /** Kills the child. `result` then rejects with the fault of the first call. */
-  end(fault: Error): void {
+  kill(fault: Error): void {
     this.#fault ??= fault;
     this.#child.kill("SIGKILL");
   }
@@ -249,10 +249,10 @@ class ExtractionJob {
     const { rssBytes, cpuMs, sharedCpuMs } = this.limits;
     this.cpuMs = usage.cpuMs;
     if (usage.rssBytes > rssBytes)
-      this.end(boundFault("memory", `reading it takes more than ${formatMib(rssBytes)} of memory`));
-    if (usage.cpuMs > cpuMs) this.end(boundFault("time", `reading it takes more than ${cpuMs} ms of processor time`));
+      this.kill(boundFault("memory", `reading it takes more than ${formatMib(rssBytes)} of memory`));
+    if (usage.cpuMs > cpuMs) this.kill(boundFault("time", `reading it takes more than ${cpuMs} ms of processor time`));
     else if (usage.cpuMs > sharedCpuMs && this.isWanted()) {
-      this.end(
+      this.kill(
         new ExtractorUnavailable(`others wait, and reading it takes more than ${sharedCpuMs} ms of processor time`),
       );
     }
@@ -261,7 +261,8 @@ class ExtractionJob {
   #takeOutput(chunk: Buffer): void {
     this.#outBytes += chunk.length;
     const maxBytes = this.limits.outputBytes;
-    if (this.#outBytes > maxBytes) this.end(boundFault("output", `what was read of it is more than ${maxBytes} bytes`));
+    if (this.#outBytes > maxBytes)
+      this.kill(boundFault("output", `what was read of it is more than ${maxBytes} bytes`));
     else this.#outChunks.push(chunk);
   }
 
@@ -365,8 +366,8 @@ class ChildExtractor implements Extractor {
   ): Promise<Extracted> {
     if (signal.aborted) throw new ExtractorUnavailable("called off");
     const { holder = {} } = asked;
-    const job = new ExtractionJob(asked, limits, () => this.#places.isWantedBeside(holder));
-    const stopJob = () => job.end(new ExtractorUnavailable("called off"));
+    const job = new ExtractionJob(asked, limits, () => this.#places.isWantedByOthers(holder));
+    const stopJob = () => job.kill(new ExtractorUnavailable("called off"));
     signal.addEventListener("abort", stopJob, { once: true });
     this.#jobs.add(job);
     try {

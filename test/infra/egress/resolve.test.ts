@@ -1,6 +1,6 @@
 import { createSocket } from "node:dgram";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Resolve, systemResolve } from "../../../infra/egress/address.ts";
+import { createSystemResolver, type Resolve } from "../../../infra/egress/address.ts";
 
 const A = 1;
 const AAAA = 28;
@@ -42,7 +42,7 @@ let resolve: Resolve;
 beforeAll(async () => {
   server.on("message", (query, peer) => server.send(answer(query), peer.port, peer.address));
   await new Promise<void>((done) => server.bind(0, "127.0.0.1", done));
-  resolve = systemResolve([`127.0.0.1:${server.address().port}`]);
+  resolve = createSystemResolver([`127.0.0.1:${server.address().port}`]);
 });
 afterAll(() => new Promise<void>((done) => server.close(() => done())));
 
@@ -67,6 +67,8 @@ describe("the machine's resolver", () => {
     await new Promise<void>((done) => gone.bind(0, "127.0.0.1", done));
     const { port } = gone.address();
     await new Promise<void>((done) => gone.close(() => done()));
-    await expect(systemResolve([`127.0.0.1:${port}`])("x.example")).rejects.toMatchObject({ code: "ECONNREFUSED" });
+    await expect(createSystemResolver([`127.0.0.1:${port}`])("x.example")).rejects.toMatchObject({
+      code: "ECONNREFUSED",
+    });
   });
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { VIEW } from "../../../pipelines/published/objects.ts";
 import type { Source } from "../../../pipelines/published/source.ts";
-import { LiveObjects, replicaStore } from "../../../serving/replica/live-objects.ts";
+import { createReplicaStore, LiveObjects } from "../../../serving/replica/live-objects.ts";
 import { ManualClock } from "../../helpers/serving.ts";
 
 function source() {
@@ -68,7 +68,7 @@ test("live objects come from the source, everything else from what is proven, an
     head: async (key: string) => noted(`head ${key}`),
     getRange: async (key: string) => noted(`range ${key}`),
   };
-  const store = replicaStore(own, new LiveObjects(of, new ManualClock(), bounds));
+  const store = createReplicaStore(own, new LiveObjects(of, new ManualClock(), bounds));
   expect(String(await store.getRange("live/0.1.arrow", 2, 4))).toBe("23");
   expect(await store.head("live/0.1.arrow")).toMatchObject({ size: 10 });
   expect(await store.getRange("live/0.2.arrow", 0, 1)).toBeNull();

@@ -4,10 +4,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { problemsIn } from "../../../infra/config.ts";
 import { redact } from "../../../infra/secrets.ts";
 import type { BriefAnswer } from "../../../serving/schemas/brief.ts";
-import { modelSummariser } from "../../../serving/work/brief/model.ts";
+import { createModelSummariser } from "../../../serving/work/brief/model.ts";
 import { renderBrief } from "../../../serving/work/brief/page.ts";
 import { researchBrief } from "../../../serving/work/brief/research-brief.ts";
-import { searchProvider } from "../../../serving/work/brief/search-provider.ts";
+import { createSearchProvider } from "../../../serving/work/brief/search-provider.ts";
 import type { Extractor } from "../../../serving/work/extract/extractor.ts";
 import { did, page, refusal, type World, worldOf } from "./world.ts";
 
@@ -67,7 +67,7 @@ const extractor = {
   }),
 } as unknown as Extractor;
 const KEY = "Bearer sk-a-secret-of-the-operator";
-const model = () => modelSummariser({ url: `${base}/v1/`, name: "tiny", headers: { authorization: KEY } });
+const model = () => createModelSummariser({ url: `${base}/v1/`, name: "tiny", headers: { authorization: KEY } });
 const deps = () => ({ ...world, extractor, summariser: model() });
 const urls = (...paths: string[]) => paths.map((path) => world.origin + path);
 const ask = (paths = ["/terms", "/faq"]): Promise<BriefAnswer> =>
@@ -224,7 +224,7 @@ describe("a search", () => {
     (_, response) => {
       response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify({ web: { results } }));
     };
-  const searched = () => ({ ...world, extractor, search: searchProvider(setting()) });
+  const searched = () => ({ ...world, extractor, search: createSearchProvider(setting()) });
 
   test("finds the addresses that are read; what is no address, or cannot be read, is no fault of the question", async () => {
     const results = [

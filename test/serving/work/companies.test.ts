@@ -177,10 +177,10 @@ describe("many names", () => {
   });
 
   test("a body says how many prices it costs; one that cannot be taken says what is wrong before it is paid for", () => {
-    const { pricesOf } = companiesLookup;
-    for (const one of [{}, { name: "x" }, null, [], "names"]) expect(pricesOf(one)).toBe(1);
-    expect(pricesOf({ names: ["a", "b", "c"] })).toBe(3);
-    expect(() => pricesOf({ names: Array.from({ length: 51 }, (_, i) => `n${i}`) })).toThrow(Problem);
+    const { countPrices } = companiesLookup;
+    for (const one of [{}, { name: "x" }, null, [], "names"]) expect(countPrices(one)).toBe(1);
+    expect(countPrices({ names: ["a", "b", "c"] })).toBe(3);
+    expect(() => countPrices({ names: Array.from({ length: 51 }, (_, i) => `n${i}`) })).toThrow(Problem);
     const most = { names: Array.from({ length: 50 }, (_, i) => `${"\u0001".repeat(298)}${10 + i}`) };
     expect(JSON.stringify(most).length).toBeLessThan(companiesLookup.maxBodyBytes);
   });

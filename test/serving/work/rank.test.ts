@@ -274,7 +274,7 @@ describe("a claim", () => {
   test("is left out, and counted, if it does not stand in its own quotation; support that says something else is dropped", () => {
     const shop = { source: 0, text: "The shop is closed on Sundays, as it has always been." };
     const buyer = { source: 1, text: "Sellers rarely pay the buyer." };
-    const { claims, leftOut } = verifyDraft(
+    const { claims, leftOutCount } = verifyDraft(
       {
         claims: [
           { text: buyer.text, quotations: [shop] },
@@ -288,6 +288,6 @@ describe("a claim", () => {
       8,
     );
     expect(claims).toMatchObject([{ text: shop.text, quotations: [{ source: 0 }] }]);
-    expect(leftOut).toBe(3);
+    expect(leftOutCount).toBe(3);
   });
 });

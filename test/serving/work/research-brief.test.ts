@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { readDocs } from "../../../serving/pages/docs.ts";
 import type { BriefAnswer } from "../../../serving/schemas/brief.ts";
-import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
+import { createDocsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { researchBrief } from "../../../serving/work/brief/research-brief.ts";
 import type { Summariser } from "../../../serving/work/brief/summariser.ts";
 import { docsExtract } from "../../../serving/work/docs-extract.ts";
@@ -101,7 +101,7 @@ test("without addresses the service's own documentation is asked, and the answer
     return world.extractor.read(asked);
   };
   const extractor = { read, close: () => Promise.resolve() };
-  const corpus = docsCorpus({ docs, baseUrl: "https://us.example/", extractor, clock: world.clock });
+  const corpus = createDocsCorpus({ docs, baseUrl: "https://us.example/", extractor, clock: world.clock });
   const question = "Are dependencies added up by the address that each one pays?";
   // A question that no page has enough words of reads none of them.
   expect((await refusal(researchBrief, { question: QUESTION }, { ...world, corpus }))[0]).toBe("nothing_relevant");
@@ -232,7 +232,7 @@ describe("what makes no brief is a problem", () => {
   });
 
   test("a corpus that cannot be read now is our side", async () => {
-    const corpus = { says: "nothing", sources: () => Promise.reject(new Error("no reader")) };
+    const corpus = { says: "nothing", findSources: () => Promise.reject(new Error("no reader")) };
     expect((await refusal(researchBrief, { question: QUESTION }, { ...world, corpus }))[0]).toBe("unavailable");
   });
 });

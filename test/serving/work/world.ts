@@ -13,7 +13,7 @@ import type { Store } from "../../../infra/store/store.ts";
 import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import { Register } from "../../../pipelines/register/register.ts";
 import { PROBLEMS, Problem, validate } from "../../../serving/http/problem.ts";
-import { docsCorpus } from "../../../serving/work/brief/corpus.ts";
+import { createDocsCorpus } from "../../../serving/work/brief/corpus.ts";
 import { extractive } from "../../../serving/work/brief/summariser.ts";
 import { EvidenceBodies } from "../../../serving/work/evidence-bodies.ts";
 import { createExtractor, type Extractor } from "../../../serving/work/extract/extractor.ts";
@@ -60,7 +60,7 @@ export async function worldOf(site: Site, more: Partial<Omit<WorkDeps, "clock">>
   const clock = new FixedClock(NOW);
   const egress: Egress = createEgress({ allowLoopback: true, userAgent: "touchstone-test" });
   const extractor: Extractor = createExtractor({ limits: { wallMs: 300_000, cpuMs: 100_000 }, waitMs: 300_000 });
-  const corpus = docsCorpus({ docs: new Map(), baseUrl: "https://us.example", extractor, clock });
+  const corpus = createDocsCorpus({ docs: new Map(), baseUrl: "https://us.example", extractor, clock });
   const bodiesDir = await mkdtemp(join(tmpdir(), "bodies-"));
   const store = await openDirectoryStore(bodiesDir);
   const log = new AppendOnly();
