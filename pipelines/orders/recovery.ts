@@ -15,7 +15,7 @@ import type { PublishingCalls } from "./publishing-calls.ts";
 export interface RecoveryDeps {
   buying: Buying;
   holding: Holding;
-  rail: Pick<Rail, "head" | "settlementOf" | "transfers">;
+  rail: Pick<Rail, "balance" | "head" | "settlementOf" | "transfers">;
   /** Signs and submits refunds to buyers. */
   authorizations: Pick<Authorizations, "signTransfer" | "submitTransfer">;
   /** Returns our wallet that buyers pay, and from which refunds are sent. */
@@ -404,6 +404,8 @@ export class Recovery {
   /**
    * Sends the buyer's money back exactly once. The signed transfer is durable before it is sent, so it can be sent
    * again without paying twice; a new transfer is signed only after the last one has expired.
+   * @throws Failure if our wallet holds too little: then nothing is signed, since each transfer stays in the log for
+   * ever
    */
   async #refund(order: Order): Promise<void> {
     const { authorizations, rail, buying } = this.deps;
@@ -435,6 +437,9 @@ export class Recovery {
     const { amount } = order.charged!;
     const wallet = await this.deps.till();
     const amountAtomic = parseMoney(amount);
+    const { network, asset } = order;
+    const { value: balanceAtomic } = await rail.balance(wallet.address, { network, asset });
+    if (balanceAtomic < amountAtomic) throw new Failure("wallet", "the till holds less than a refund that is due");
     const transferTerms = { to: order.payer, amountAtomic, validForSeconds: REFUND_VALID_S };
     const transfer = await authorizations.signTransfer(wallet, transferTerms);
     const { nonce, validBefore } = transfer.authorization;

@@ -696,6 +696,24 @@ test("refunds that a buyer provokes again and again count as transactions for no
   expect([...tableOf(world).countByState()]).toEqual([["refunded", 2]]);
 });
 
+test("a refund waits for a till that was emptied, without another record, and is sent once it holds enough", async () => {
+  const world = new OrderWorld(1);
+  const [replica] = world.replicas as [FakeReplica];
+  world.chain.mint("0xb", TOTAL);
+  const payment = world.pay("0xb", "garbage", PRICE);
+  const order = (await world.post(replica, payment))!;
+  world.chain.submit(payment.auth);
+  world.chain.transfer(TILL, "0xcold", TOTAL);
+  for (let hours = 0; hours < 10; hours++) {
+    world.chain.pass(3_600);
+    for (let looks = 0; looks < 2; looks++) await replica.recovery.look();
+  }
+  expect([order.state, world.stepsOf("refund_intent").length]).toEqual(["refund_due", 0]);
+  world.chain.transfer("0xcold", TILL, TOTAL);
+  for (let looks = 0; looks < 2; looks++) await replica.recovery.look();
+  expect([order.state, world.chain.balance("0xb")]).toEqual(["refunded", TOTAL]);
+});
+
 test("a thief owes its loss while the buyer's refund is open too, and may send it back then", async () => {
   const world = new OrderWorld(1);
   const [replica] = world.replicas as [FakeReplica];
