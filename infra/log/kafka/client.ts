@@ -83,7 +83,6 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
     metadataMaxAge: MAX_METADATA_AGE_MS,
     allowAutoTopicCreation: false,
     maxInFlightRequests: 8,
-    retry: RETRY,
     partitionAssigners: [
       (assignerParts) => {
         cluster = assignerParts.cluster;
@@ -94,6 +93,9 @@ export function createCluster(address: KafkaAddress, logger: Logger): Cluster {
   if (!cluster) throw new Error("kafkajs made no connections for its assigner of partitions");
   return cluster;
 }
+
+/** Returns the name of a broker's error; "" for any other error. */
+export const errorType = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
 
 /** Size of the length field before each request and each answer of Kafka, bytes. */
 const LENGTH_BYTES = 4;

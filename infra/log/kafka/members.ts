@@ -1,9 +1,10 @@
 import type { Cluster } from "kafkajs";
+import { systemClock } from "../../clock.ts";
 import type { Logger } from "../../telemetry.ts";
 import { LogDown } from "../log.ts";
 import type { Ownership, OwnershipGroup, OwnershipListener } from "../ownership.ts";
 import type { KafkaAddress } from "./address.ts";
-import { createCluster } from "./client.ts";
+import { createCluster, errorType } from "./client.ts";
 import { type Group, Membership } from "./membership.ts";
 import { topicOf } from "./topics.ts";
 
@@ -41,14 +42,11 @@ export async function joinGroup(
   return new Members(cluster, { id: `${address.prefix}.${name}`, topics, partitions, sessionMs }, logger);
 }
 
-const typeOf = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
 /** Errors after which this process is no longer a member: its partitions may already belong to another member. */
 const EXPELLED_ERRORS = new Set(["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID"]);
 
 class Members implements Ownership {
-  readonly #cluster: Cluster;
-  readonly #group: Group;
-  readonly #logger: Logger;
+  generation = 0;
   readonly #member: Membership;
   readonly #listeners = new Set<OwnershipListener>();
   readonly #ready: Promise<void>;
@@ -59,14 +57,14 @@ class Members implements Ownership {
    * member gets them.
    */
   readonly #releasing = new Set<number>();
-  #generation = 0;
   /**
    * Until this time (on the scale of `performance.now()`) the broker cannot count this process as dead, and the
    * process holds its partitions.
    */
   #leaseEndsAtMs = 0;
   #needsRound = false;
-  #endPause: () => void = () => undefined;
+  /** Ends the running pause. */
+  #pauseEnd = new AbortController();
   #listenersDone: Promise<void> = Promise.resolve();
   /** true: no more partitions are accepted, and the listeners are finishing. */
   #leaving = false;
@@ -74,10 +72,11 @@ class Members implements Ownership {
   #closing = false;
   readonly #running: Promise<void>;
 
-  constructor(cluster: Cluster, group: Group, logger: Logger) {
-    this.#cluster = cluster;
-    this.#group = group;
-    this.#logger = logger;
+  constructor(
+    private readonly cluster: Cluster,
+    private readonly group: Group,
+    private readonly logger: Logger,
+  ) {
     this.#member = new Membership(cluster, group);
     this.#ready = new Promise((resolve) => {
       this.#resolveReady = resolve;
@@ -85,12 +84,8 @@ class Members implements Ownership {
     this.#running = this.#run();
   }
 
-  get generation(): number {
-    return this.#generation;
-  }
-
   held(): readonly number[] {
-    return performance.now() < this.#leaseEndsAtMs ? this.#assigned : [];
+    return this.heard ? this.#assigned : [];
   }
 
   get heard(): boolean {
@@ -112,10 +107,10 @@ class Members implements Ownership {
     // Heartbeats continue until the listeners have ended, so that no other member gets the partitions before that.
     await this.#listenersDone;
     this.#closing = true;
-    this.#endPause();
+    this.#pauseEnd.abort();
     await this.#running;
     await this.#member.leave().catch(() => undefined);
-    await this.#cluster.disconnect().catch(() => undefined);
+    await this.cluster.disconnect().catch(() => undefined);
     this.#resolveReady();
   }
 
@@ -127,12 +122,12 @@ class Members implements Ownership {
         else await this.#runRound();
         hasJoined = true;
       } catch (error) {
-        if (typeOf(error) === "REBALANCE_IN_PROGRESS") {
+        if (errorType(error) === "REBALANCE_IN_PROGRESS") {
           hasJoined = false;
           continue;
         }
-        const isExpelled = EXPELLED_ERRORS.has(typeOf(error));
-        this.#logger.warn({ err: error, group: this.#group.id, out: isExpelled }, "the group could not be heard");
+        const isExpelled = EXPELLED_ERRORS.has(errorType(error));
+        this.logger.warn({ err: error, group: this.group.id, out: isExpelled }, "the group could not be heard");
         this.#member.forget(isExpelled);
         if (isExpelled) this.#leaseEndsAtMs = 0;
         hasJoined = false;
@@ -140,30 +135,30 @@ class Members implements Ownership {
       }
       // Without contact, only this process's clock shows that its session is over and other members may have the
       // partitions.
-      if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
+      if (!this.heard) this.#setPartitions([]);
     }
   }
 
   async #runRound(): Promise<void> {
     this.#needsRound = false;
-    if (performance.now() >= this.#leaseEndsAtMs) this.#setPartitions([]);
+    if (!this.heard) this.#setPartitions([]);
     const claimed = [...new Set([...this.held(), ...this.#releasing])];
     const { generation, partitions } = await this.#member.round(claimed);
     // The assignment may be old when it arrives. A heartbeat confirms that it is still valid.
     const askedAt = performance.now();
     await this.#member.heartbeat();
-    this.#generation = generation;
-    this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
+    this.generation = generation;
+    this.#leaseEndsAtMs = askedAt + this.group.sessionMs;
     this.#setPartitions(this.#leaving ? [] : partitions);
     this.#resolveReady();
   }
 
   async #waitAndHeartbeat(): Promise<void> {
-    await this.#pause(this.#group.sessionMs / 6);
+    await this.#pause(this.group.sessionMs / 6);
     if (this.#closing || this.#needsRound) return;
     const askedAt = performance.now();
     await this.#member.heartbeat();
-    this.#leaseEndsAtMs = askedAt + this.#group.sessionMs;
+    this.#leaseEndsAtMs = askedAt + this.group.sessionMs;
   }
 
   /** Replaces the assigned partitions, and then calls the listeners as soon as their earlier calls have ended. */
@@ -174,34 +169,27 @@ class Members implements Ownership {
     const lost = this.#assigned.filter((partition) => !heldAfter.has(partition));
     this.#assigned = [...partitions];
     if (taken.length === 0 && lost.length === 0) return;
-    this.#logger.info(
-      { group: this.#group.id, generation: this.#generation, taken, lost },
-      "partitions were assigned or revoked",
-    );
+    const { generation } = this;
+    this.logger.info({ group: this.group.id, generation, taken, lost }, "partitions were assigned or revoked");
     for (const partition of lost) this.#releasing.add(partition);
     this.#listenersDone = this.#listenersDone.then(async () => {
       for (const listener of this.#listeners) {
         try {
           await listener(taken, lost);
         } catch (error) {
-          this.#logger.error({ err: error, group: this.#group.id }, "a change of partitions was not taken well");
+          this.logger.error({ err: error, group: this.group.id }, "a change of partitions was not taken well");
         }
       }
       for (const partition of lost) this.#releasing.delete(partition);
       // Another round assigns the released partitions to other members.
       if (lost.length > 0 && !this.#leaving) this.#needsRound = true;
-      this.#endPause();
+      this.#pauseEnd.abort();
     });
   }
 
   async #pause(ms: number): Promise<void> {
     if (this.#closing) return;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      this.#endPause = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
+    this.#pauseEnd = new AbortController();
+    await systemClock.sleep(ms, this.#pauseEnd.signal).catch(() => undefined);
   }
 }

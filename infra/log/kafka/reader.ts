@@ -1,7 +1,9 @@
 import type { Broker, Cluster, KafkaMessage } from "kafkajs";
+import { systemClock } from "../../clock.ts";
 import { Failure } from "../../errors.ts";
 import type { Logger } from "../../telemetry.ts";
-import { LogClosed, LogDown, type LogRecord } from "../log.ts";
+import { LogClosed, LogDown, type LogRecord, type ReadOptions } from "../log.ts";
+import { errorType } from "./client.ts";
 import { decodeBatches, EVENT_ID, whyUnsupported } from "./record-batches.ts";
 import { topicOf } from "./topics.ts";
 
@@ -16,15 +18,6 @@ const MAX_BUFFERED_BYTES = 64 * 1024 * 1024;
 const TRIES = 8;
 /** Pause after a failed attempt, ms, times the number of attempts so far. */
 const PAUSE_MS = 250;
-
-/** Limits of one read of a partition. A read returns at least one record if there is one. */
-export interface ReadLimit {
-  maxRecords: number;
-  /** Largest number of value bytes. */
-  maxBytes: number;
-  /** How long the broker may wait for a first record, ms. */
-  waitMs: number;
-}
 
 /** The decoded answer to a fetch, with only the fields that are read here. */
 interface FetchAnswer {
@@ -112,7 +105,6 @@ interface BufferedRecords {
   coming: Promise<readonly LogRecord[] | null> | null;
 }
 
-const errorType = (error: unknown): string => (error as { type?: string } | null)?.type ?? "";
 const sizeOf = (records: readonly LogRecord[]): number => records.reduce((sum, { value }) => sum + value.byteLength, 0);
 
 /**
@@ -131,7 +123,12 @@ export class KafkaReader {
   ) {}
 
   /** Reads records from `from` on; null when `from` is outside the partition's offsets. @throws LogDown, LogClosed */
-  async read(topic: string, partition: number, from: number, limit: ReadLimit): Promise<LogRecord[] | null> {
+  async read(
+    topic: string,
+    partition: number,
+    from: number,
+    limit: Required<Omit<ReadOptions, "signal">>,
+  ): Promise<LogRecord[] | null> {
     const name = `${topic}/${partition}`;
     const buffer = this.#takeBuffer(name, from);
     if (buffer.at === buffer.records.length) {
@@ -254,7 +251,7 @@ export class KafkaReader {
         // Another broker would send the batch with the same bytes.
         if (error instanceof Failure && error.code === "unreadable") throw error;
         if (n === TRIES) throw new LogDown(`reading ${topic}/${partition}`, error);
-        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * n));
+        await systemClock.sleep(PAUSE_MS * n);
         await this.cluster.refreshMetadata().catch(() => this.cluster.connect().catch(() => undefined));
       }
     }

@@ -45,9 +45,6 @@ export const topicOf = (prefix: string, topic: string): string => `${prefix}.${t
 /** Returns the name of the topic whose only record holds the log's id and number of partitions. It never expires. */
 export const identityTopic = (prefix: string): string => `${prefix}.log`;
 
-const toConfigEntries = (more: Record<string, string>) =>
-  Object.entries(more).map(([name, value]) => ({ name, value }));
-
 /**
  * Largest number of attempts to list the topics. If no broker can be reached at that moment, kafkajs throws a TypeError
  * instead of trying again.
@@ -78,7 +75,7 @@ export async function createTopics(
     topic: name,
     numPartitions,
     replicationFactor: create.replicas,
-    configEntries: toConfigEntries({ ...settings, ...extra }),
+    configEntries: Object.entries({ ...settings, ...extra }).map(([name, value]) => ({ name, value })),
   });
   const existing = await listTopicNames(admin);
   const topics = [
