@@ -32,100 +32,69 @@ interface IdentityParts {
   /** Topics of the log besides the identity topic, without the prefix. */
   topics: readonly string[];
   partitions: number;
+  /** Called before this process begins the log; rejects if it may not (default: it may). */
+  mayBegin?: (() => Promise<void>) | undefined;
 }
 
 /**
- * Reads the id of the log in the topics of a prefix, and creates the id of a new log. Kafka has no compare-and-swap, so
- * several processes that find the identity topic empty may each append a record. Only the first record of the partition
- * counts: every process, also one that appended, reads the record at offset 0 before it continues. Before that read no
- * process appends to another topic or writes to a store. So if the identity topic is empty and another topic has
- * records, the log's identity was lost.
+ * Returns the id of the log in the topics of a prefix. If no process has begun the log, this begins it. Kafka has no
+ * compare-and-swap, so several processes that find the identity topic empty may each append a record. Only the first
+ * record of the partition counts: every process, also one that appended, reads the record at offset 0 before it
+ * continues. Before that read no process appends to another topic or writes to a store. So if the identity topic is
+ * empty and another topic has records, the log's identity was lost.
+ * @param wereTopicsCreated true if the topics may have been created a moment ago
+ * @throws LogRefused when the identity is lost, or has another form; the error of `mayBegin`; LogDown
  */
-export class Identity {
-  constructor(
-    private readonly parts: IdentityParts,
-    private readonly mayBegin: () => Promise<void> = async () => undefined,
-  ) {}
-
-  /**
-   * Returns the log's id. If no process has begun the log, this begins it.
-   * @param wereTopicsCreated true if the topics may have been created a moment ago
-   * @throws LogRefused when the identity is lost, or has another form; the error of `mayBegin`; LogDown
-   */
-  async id(wereTopicsCreated: boolean): Promise<string> {
-    const { prefix, partitions } = this.parts;
-    let record = await this.#readFirst(wereTopicsCreated ? FIRST_READ_TRIES : 1);
-    if (!record) {
-      const beginError = await this.#beginLog().then(
-        () => null,
-        (error: unknown) => error,
-      );
-      // Another process may have begun the log meanwhile, which also makes this process's attempt fail.
-      record = await this.#rereadFirst();
-      if (!record)
-        throw beginError ?? new LogDown(`beginning ${prefix}`, new Error("its first record is not to be read"));
-    }
-    return readIdentity(record.value, partitions).id;
+export async function readLogId(parts: IdentityParts, wereTopicsCreated: boolean): Promise<string> {
+  let record = await readFirst(parts, wereTopicsCreated ? FIRST_READ_TRIES : 1);
+  if (!record) {
+    const beginError = await beginLog(parts).catch((error: unknown) => error);
+    // Another process may have begun the log meanwhile, which also makes this process's attempt fail.
+    for (let n = 0; !record && n < REREAD_TRIES; n++) record = await readFirst(parts, 1);
+    if (!record)
+      throw beginError ?? new LogDown(`beginning ${parts.prefix}`, new Error("its first record is not to be read"));
   }
+  return readIdentity(record.value, parts.partitions).id;
+}
 
-  /** Returns the first record; undefined if none was ever written. @throws LogRefused when the record was deleted */
-  async #readFirst(tries = 1): Promise<LogRecord | undefined> {
-    const { reader, prefix } = this.parts;
-    for (let n = 1; ; n++) {
-      const records = await reader
-        .read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: READ_WAIT_MS })
-        .catch((error: unknown) => {
-          if (n >= tries) throw error;
-          return undefined;
-        });
-      if (records === undefined) continue;
-      const [record] = records ?? [];
-      if (records === null || (record && record.offset !== 0))
-        throw new LogRefused(
-          `kafka: the first record of ${identityTopic(prefix)}, which says which log this is, is gone`,
-        );
-      return record;
-    }
-  }
-
-  async #rereadFirst(): Promise<LogRecord | undefined> {
-    for (let n = 1; n < REREAD_TRIES; n++) {
-      const record = await this.#readFirst();
-      if (record) return record;
-    }
-    return this.#readFirst();
-  }
-
-  /** Appends an identity to the empty topics. @throws LogRefused when they have records already; the error of `mayBegin` */
-  async #beginLog(): Promise<void> {
-    const { kafka, reader, prefix, topics, partitions } = this.parts;
-    for (const topic of topics) {
-      for (let partition = 0; partition < partitions; partition++) {
-        const { end } = await reader.bounds(topic, partition);
-        if (end > 0)
-          throw new LogRefused(
-            `kafka: ${identityTopic(prefix)} is empty, but ${topicOf(prefix, topic)} is not: what says which log this is was ` +
-              "lost. Put its record back (infra/deploy/kafka/topics.md), or begin another log under another prefix",
-          );
-      }
-    }
-    await this.mayBegin();
-    const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
+/** Returns the first record; undefined if none was ever written. @throws LogRefused when the record was deleted */
+async function readFirst({ reader, prefix }: IdentityParts, tries: number): Promise<LogRecord | undefined> {
+  for (let n = 1; ; n++) {
     try {
-      await producer.connect();
-      const value = JSON.stringify(drawIdentity(partitions));
-      await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [{ partition: 0, key: "log", value }] });
-    } finally {
-      await producer.disconnect().catch(() => undefined);
+      const records = await reader.read("log", 0, 0, { maxRecords: 1, maxBytes: 0, waitMs: READ_WAIT_MS });
+      if (records?.length === 0) return undefined;
+      if (records?.[0]?.offset === 0) return records[0];
+    } catch (error) {
+      if (n < tries) continue;
+      throw error;
     }
+    throw new LogRefused(`kafka: the first record of ${identityTopic(prefix)}, which says which log this is, is gone`);
   }
 }
 
-const drawIdentity = (partitions: number): IdentityRecord => ({
-  v: 1,
-  id: randomBytes(8).toString("hex"),
-  partitions,
-});
+/** Appends an identity to the empty topics. @throws LogRefused when they have records already; the error of `mayBegin` */
+async function beginLog({ kafka, reader, prefix, topics, partitions, mayBegin }: IdentityParts): Promise<void> {
+  for (const topic of topics) {
+    for (let partition = 0; partition < partitions; partition++) {
+      const { end } = await reader.bounds(topic, partition);
+      if (end > 0)
+        throw new LogRefused(
+          `kafka: ${identityTopic(prefix)} is empty, but ${topicOf(prefix, topic)} is not: what says which log this is was ` +
+            "lost. Put its record back (infra/deploy/kafka/topics.md), or begin another log under another prefix",
+        );
+    }
+  }
+  await mayBegin?.();
+  const producer = kafka.producer({ idempotent: false, allowAutoTopicCreation: false });
+  const identity: IdentityRecord = { v: 1, id: randomBytes(8).toString("hex"), partitions };
+  const message = { partition: 0, key: "log", value: JSON.stringify(identity) };
+  try {
+    await producer.connect();
+    await producer.send({ topic: identityTopic(prefix), acks: -1, messages: [message] });
+  } finally {
+    await producer.disconnect().catch(() => undefined);
+  }
+}
 
 /** Parses the identity record. @throws LogRefused for other bytes, or for another number of partitions than the topics have */
 function readIdentity(value: Uint8Array, partitions: number): IdentityRecord {

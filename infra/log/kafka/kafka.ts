@@ -23,7 +23,7 @@ import {
 } from "../log.ts";
 import type { KafkaAddress } from "./address.ts";
 import { createCluster, createKafka } from "./client.ts";
-import { Identity } from "./identity.ts";
+import { readLogId } from "./identity.ts";
 import { KafkaReader } from "./reader.ts";
 import { type CreateLog, checkTopics, createTopics, identityTopic, type LogTopics, topicOf } from "./topics.ts";
 import { KafkaWriter } from "./writer.ts";
@@ -75,23 +75,18 @@ export async function openKafkaLog(address: KafkaAddress, options: KafkaLogOptio
 const isTransient = (error: unknown): boolean => (error as { retriable?: boolean }).retriable !== false;
 
 async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promise<Log> {
-  const kafka = createKafka(address, options.logger);
-  const cluster = createCluster(address, options.logger);
+  const { topics, logger, create, mayBegin, known = NONE_KNOWN } = options;
+  const { prefix } = address;
+  const kafka = createKafka(address, logger);
+  const cluster = createCluster(address, logger);
   try {
-    const partitions = await prepareTopics(kafka, address.prefix, options);
+    const partitions = await prepareTopics(kafka, prefix, options);
     await cluster.connect();
-    await cluster.addMultipleTargetTopics([
-      identityTopic(address.prefix),
-      ...options.topics.map((topic) => topicOf(address.prefix, topic)),
-    ]);
-    const reader = new KafkaReader(cluster, address.prefix, options.logger);
-    const writer = new KafkaWriter(kafka, address.prefix);
-    const id = await new Identity(
-      { kafka, reader, prefix: address.prefix, topics: options.topics, partitions },
-      options.mayBegin,
-    ).id(!!options.create);
-    refuseOtherLog(identityTopic(address.prefix), id, options.known ?? NONE_KNOWN);
-    return new KafkaLog(id, new Set(options.topics), partitions, cluster, reader, writer);
+    await cluster.addMultipleTargetTopics([identityTopic(prefix), ...topics.map((topic) => topicOf(prefix, topic))]);
+    const reader = new KafkaReader(cluster, prefix, logger);
+    const id = await readLogId({ kafka, reader, prefix, topics, partitions, mayBegin }, !!create);
+    refuseOtherLog(identityTopic(prefix), id, known);
+    return new KafkaLog(id, new Set(topics), partitions, cluster, reader, new KafkaWriter(kafka, prefix));
   } catch (error) {
     await cluster.disconnect().catch(() => undefined);
     throw error;
@@ -99,12 +94,11 @@ async function openOnce(address: KafkaAddress, options: KafkaLogOptions): Promis
 }
 
 async function prepareTopics(kafka: Kafka, prefix: string, options: KafkaLogOptions): Promise<number> {
-  const { create } = options;
   const admin = kafka.admin();
   await admin.connect();
   try {
-    if (create) await createTopics(admin, prefix, options, create);
-    return await checkTopics(admin, prefix, options, !!create);
+    if (options.create) await createTopics(admin, prefix, options, options.create);
+    return await checkTopics(admin, prefix, options, !!options.create);
   } finally {
     await admin.disconnect();
   }
