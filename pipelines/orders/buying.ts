@@ -121,7 +121,7 @@ const SETTLE_POLL_MS = [0, 50, 200, 500, 1_000] as const;
 const LOOK_INTERVAL_MS = 200;
 
 function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_result"> {
-  const { evaluation, bytes, contentType, pass, unmet, says } = answer;
+  const { evaluation, bytes, contentType, pass, unmet, paymentForms, says } = answer;
   return {
     state: "seller_result",
     ...{ leg, status: evaluation.status, content_type: contentType, sha256: evaluation.response_sha256 },
@@ -129,6 +129,7 @@ function toSellerResult(leg: number, answer: SellerAnswer): NewStep<"seller_resu
     ...{ delivery: evaluation.delivery, schema_ok: evaluation.schema_ok },
     ...{ latency_ms: evaluation.latency_ms, checks: evaluation.checks, pass },
     ...(unmet ? { unmet } : {}),
+    ...(paymentForms ? { payment_forms: paymentForms } : {}),
     ...(says === null ? {} : { says }),
   };
 }

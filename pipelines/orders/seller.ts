@@ -14,6 +14,7 @@ import {
 } from "../../infra/rails/rails.ts";
 import { ChainDown } from "../../infra/rails/rpc.ts";
 import { findKnownAnswer, type TruthParts } from "../1-observe/classes/bought.ts";
+import type { PaymentForm } from "../1-observe/mcp/answers.ts";
 import { PAYMENT_KEY } from "../1-observe/mcp/session.ts";
 import { timeoutMsOf } from "../1-observe/paid/sign.ts";
 import { isPassing } from "../1-observe/plan/steps.ts";
@@ -48,6 +49,8 @@ export interface SellerQuote {
   entry: PayableEntry;
   /** Parts of the seller's 402 that the payment has to repeat. */
   context: SignContext;
+  /** Only for a tool: the form in which its seller takes a payment, as far as its demand tells. */
+  paymentForm?: PaymentForm | undefined;
   /** The values with which the answer is compared. A schema that cannot be used is left out. */
   want: Expectation;
   /**
@@ -85,6 +88,8 @@ export interface EvaluatedAnswer {
 export interface SellerAnswer extends EvaluatedAnswer {
   /** True: no whole answer was received, for a cause on our side, so the seller may have sent one. */
   ours: boolean;
+  /** Only for a tool: the forms in which the payment was sent, in order. */
+  paymentForms?: PaymentForm[] | undefined;
 }
 
 export interface SellerTools extends ProbeDeps {
@@ -176,7 +181,7 @@ export async function askForQuote(
   clock: Clock,
 ): Promise<SellerQuote | NoQuote> {
   const probeTools = { ...tools, egress: withRequestFields(tools.egress, { pool: PRICES }) };
-  const { read, body } = await probe(probeTools, toProbeRequest(request), null, clock);
+  const { read, body, paymentForm } = await probe(probeTools, toProbeRequest(request), null, clock);
   if (body.state !== "asked") {
     // An MCP tool's answer has no HTTP status of its own, so the server's message is passed on.
     const status = request.tool ? (body.says ?? "") : body.status === null ? "" : `status ${body.status}`;
@@ -198,7 +203,7 @@ export async function askForQuote(
   };
   return {
     ...{ cap, lettered, request, priceMicro, payTo: read.payable.payTo },
-    ...{ entry: read.payable, context: read.context, want: expectation },
+    ...{ entry: read.payable, context: read.context, paymentForm, want: expectation },
     inputSchema: declared.inputIn === (request.method === "GET" ? "query" : "body") ? declared.inputSchema : undefined,
   };
 }
@@ -323,18 +328,22 @@ const toStepSchema = (schema: unknown): { schema_sha256?: string } =>
 export async function sendLeg(
   tools: ProbeDeps,
   intent: Pick<StepOf<"seller_intent">, "header_name" | "signed_bytes" | "deadline_ms">,
-  { request, want }: Pick<SellerQuote, "request" | "want">,
+  { request, want, paymentForm }: Pick<SellerQuote, "request" | "want" | "paymentForm">,
   expect: BuyersExpectation | null,
 ): Promise<SellerAnswer> {
   const { header_name: header, signed_bytes: value, deadline_ms: deadlineMs } = intent;
-  const payment = { header, value };
+  const payment = { header, value, form: paymentForm };
   const paymentTools = { ...tools, egress: withRequestFields(tools.egress, { pool: VIA }) };
   const exchanged = await exchange(paymentTools, toProbeRequest(request), { profile: "paid", deadlineMs, payment });
   const ours = await wasLostByUs(tools, exchanged);
-  const { result } = exchanged;
+  const { result, mcp } = exchanged;
   // From an MCP tool the buyer gets the result alone, so the result is hashed and not the JSON-RPC message around it.
   const { raw: _, ...resultWithoutRaw } = result;
-  const answer = { ...(await evaluateAnswer(tools, resultWithoutRaw, want, expect)), ours };
+  const answer = {
+    ...(await evaluateAnswer(tools, resultWithoutRaw, want, expect)),
+    ours,
+    paymentForms: mcp?.recordMembers.payment_forms,
+  };
   // The buyer was promised that the answer is validated against the schema. If that was not finished, the answer does
   // not pass.
   const isSchemaUntried = strongestCheckOf(want) === "schema" && answer.evaluation.schema_ok === null;

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { Sha256Hex } from "../../infra/sha256-hex.ts";
 import { Mapping } from "./classes/mapping.ts";
-import { OrderStep } from "./order-step.ts";
+import { OrderStep, PaymentForms } from "./order-step.ts";
 import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
 import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
@@ -387,7 +387,7 @@ const MCP_START_MEMBERS = {
 const McpProbe = Handshake.extend(MCP_START_MEMBERS);
 
 /** The beginning of the MCP exchange in a paid call of a tool. `of`: event id of the call's intent (PaidIntent). */
-const McpPaid = z.looseObject({ of: Id, ...MCP_START_MEMBERS });
+const McpPaid = z.looseObject({ of: Id, ...MCP_START_MEMBERS, payment_forms: PaymentForms });
 
 /**
  * A call that a buyer bought through us and agreed to publish (orders.md, Publish). A call that passed our checks is

@@ -169,6 +169,16 @@ const SellerIntent = defineStep("seller_intent", {
 });
 
 /**
+ * The forms in which the payment of a tool's call was sent, in order: itself, or base64 of its JSON (the intent's
+ * `signed_bytes`). Two: the seller answered the first with its demand, so the call was repeated with the same
+ * signature. Absent for other endpoints, and in older records, which all sent the object.
+ */
+export const PaymentForms = z
+  .array(z.enum(["object", "string"]))
+  .max(2)
+  .optional();
+
+/**
  * The seller's answer, or how the connection ended. The answer's bytes are in the object store (order-objects.ts)
  * before this step is written.
  */
@@ -190,6 +200,7 @@ const SellerResult = defineStep("seller_result", {
   pass: z.boolean(),
   /** The answer passed all of our checks and failed only the buyer's own expectation, so the seller is not at fault. */
   unmet: z.literal(true).optional(),
+  payment_forms: PaymentForms,
   says: Explanation.optional(),
 });
 

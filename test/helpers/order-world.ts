@@ -299,7 +299,8 @@ export class OrderWorld<C extends TestChain = FakeChain> {
     const says = (result: object) => answer(200, JSON.stringify({ jsonrpc: "2.0", id, result }));
     if (method === "initialize") return says({ protocolVersion: "2025-06-18" });
     if (method !== "tools/call") return answer(202, "");
-    const header = Buffer.from(JSON.stringify(params!._meta["x402/payment"])).toString("base64");
+    const sent = params!._meta["x402/payment"];
+    const header = typeof sent === "string" ? sent : Buffer.from(JSON.stringify(sent)).toString("base64");
     const { status, text } = await this.#paid(kind.slice(0, -MCP.length) as SellerKind, header);
     const content = text === "" ? [] : [{ type: "text", text }];
     if (status !== 402) return says({ content });

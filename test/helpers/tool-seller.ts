@@ -22,6 +22,11 @@ interface Kind {
   takes: boolean;
   /** The result of the call; null: the connection is broken off. */
   result: (args: Record<string, unknown>) => object | null;
+  /**
+   * The payment is taken only as base64 of its JSON, as sellers on cloudflare/agents (packages/agents/src/mcp/x402.ts)
+   * and on x402-mcp take it. `cloudflare`: the demand is in `_meta` too.
+   */
+  asString?: "cloudflare" | "x402-mcp";
   /** What `initialize` comes to once its price was asked twice, as for one bought call. */
   welcome?: "refused" | "broken";
 }
@@ -33,6 +38,16 @@ const asText = (text: string) => ({ content: [{ type: "text", text }] });
 export const TOOLS: Readonly<Record<string, Kind>> = {
   honest: { takes: true, result: (args) => ({ structuredContent: { sum: sumOf(args) }, ...asText("see structured") }) },
   "honest-text": { takes: true, result: (args) => asText(JSON.stringify({ sum: sumOf(args) })) },
+  "honest-cloudflare": {
+    takes: true,
+    result: (args) => asText(JSON.stringify({ sum: sumOf(args) })),
+    asString: "cloudflare",
+  },
+  "honest-x402-mcp": {
+    takes: true,
+    result: (args) => asText(JSON.stringify({ sum: sumOf(args) })),
+    asString: "x402-mcp",
+  },
   "fails-for-money": { takes: true, result: () => ({ isError: true, ...asText("out of order") }) },
   fails: { takes: false, result: () => ({ isError: true, ...asText("out of order") }) },
   "asks-again": { takes: false, result: () => ({ isError: true, structuredContent: "TERMS", content: [] }) },
@@ -91,8 +106,14 @@ export async function toolSeller({ rpcUrl, chainId, asset }: WorldInfo) {
       return void say({ tools: [{ name: "add", inputSchema: INPUT, outputSchema: SCHEMA }] });
     const { arguments: args = {}, _meta } = rpc.params!;
     const required = { x402Version: 2, error: "pay", resource: { url: "mcp://tool/add" }, accepts: [termsOf(name)] };
-    const demand = { isError: true, structuredContent: required, content: [] };
-    const payment = _meta?.["x402/payment"] as PaymentPayload | undefined;
+    const demand =
+      kind.asString === "cloudflare"
+        ? { isError: true, _meta: { "x402/error": required }, ...asText(JSON.stringify(required)) }
+        : { isError: true, structuredContent: required, content: [] };
+    const token = _meta?.["x402/payment"] as PaymentPayload | string | undefined;
+    if (token !== undefined && kind.asString && typeof token !== "string") return void say(demand);
+    const payment = typeof token === "string" && kind.asString ? (JSON.parse(atob(token)) as PaymentPayload) : token;
+    if (typeof payment === "string") return void say(demand);
     if (typeof args.a !== "number") return void say({ isError: true, ...asText("Invalid arguments: a is no number") });
     if (!payment) {
       asked.set(name, (asked.get(name) ?? 0) + 1);

@@ -19,7 +19,16 @@ export interface ToolAnswer {
    * payment itself.
    */
   isPayable: boolean;
+  /** Set for a tool's x402 demand: the form in which its seller takes a payment, as far as the demand tells. */
+  paymentForm?: PaymentForm;
 }
+
+/**
+ * Form of the signed payment in the `_meta` of a `tools/call`. `object`: the payment itself, as x402's MCP transport
+ * says. `string`: base64 of its JSON, as the servers of cloudflare/agents (packages/agents/src/mcp/x402.ts) and of
+ * x402-mcp take it. They answer anything else with their demand.
+ */
+export type PaymentForm = "object" | "string";
 
 /**
  * Writes the mpp challenges of a tool as a `WWW-Authenticate` header, so that one function reads the challenges of
@@ -63,14 +72,29 @@ const toJsonBytes = (value: unknown): Uint8Array => Buffer.from(show(value));
  * Converts a tool's demand for payment to a 402 with the terms in the headers, as in x402 version 2; null if there are
  * no terms.
  */
-function createDemand(http: EgressResult, demands: ToolDemands): ToolAnswer | null {
+function createDemand(
+  http: EgressResult,
+  demands: ToolDemands,
+  paymentForm: PaymentForm = "object",
+): ToolAnswer | null {
   const [terms] = demands.terms;
   const challenges = challengeHeader(demands.challenges);
   if (terms === undefined && challenges === undefined) return null;
   const headers: Record<string, string> = {};
   if (terms !== undefined) headers["payment-required"] = Buffer.from(show(terms)).toString("base64");
   if (challenges !== undefined) headers["www-authenticate"] = challenges;
-  return { result: createAnswer(http, 402, toJsonBytes(terms ?? {}), headers), isPayable: true };
+  const result = createAnswer(http, 402, toJsonBytes(terms ?? {}), headers);
+  return { result, isPayable: true, ...(terms === undefined ? {} : { paymentForm }) };
+}
+
+/**
+ * Returns the form in which the seller of this demand takes a payment. cloudflare/agents puts its terms into the member
+ * `x402/error` and not into the structured content, in which x402's transport wants them. The demand of x402-mcp looks
+ * like the transport's.
+ */
+function paymentFormOf(result: unknown): PaymentForm {
+  const isCloudflares = isObject(get(result, "_meta", "x402/error")) && !isObject(get(result, "structuredContent"));
+  return isCloudflares ? "string" : "object";
 }
 
 /**
@@ -106,7 +130,7 @@ function readAnswer({ http, rpc }: { http: EgressResult; rpc: RpcResponse | null
   }
   const { result } = rpc;
   const demands = findDemandsInResult(result);
-  const demand = demandsPayment(result, demands) ? createDemand(http, demands) : null;
+  const demand = demandsPayment(result, demands) ? createDemand(http, demands, paymentFormOf(result)) : null;
   if (demand) return demand;
   const hasFailed = get(result, "isError") === true;
   if (!hasFailed)

@@ -8,6 +8,7 @@ import {
   createUnreadableAnswer,
   type InitializeAnswer,
   type ListedTool,
+  type PaymentForm,
   type Reply,
   type ToolAnswer,
 } from "./answers.ts";
@@ -194,7 +195,13 @@ export const PAYMENT_KEY = "x402/payment";
 
 export interface ToolExchange extends ToolAnswer {
   /** Members that the record of a tool's call has besides those of an HTTP call. */
-  recordMembers: { initialize_ms: number | null; tool: string; tool_present: boolean | null };
+  recordMembers: {
+    initialize_ms: number | null;
+    tool: string;
+    tool_present: boolean | null;
+    /** The forms in which the payment was sent, in order; absent for a call without payment. */
+    payment_forms?: PaymentForm[];
+  };
   /** Schemas of the tool's input and output from `tools/list`; absent unless the list was read and names the tool. */
   listedTool?: Partial<Pick<ListedTool, "inputSchema" | "outputSchema">>;
 }
@@ -208,6 +215,8 @@ interface ToolRequest {
   totalMs: number;
   /** The signed payment, base64 of its JSON. If it is set, the tool is called without reading `tools/list` first. */
   payment?: string | undefined;
+  /** Form in which the payment is sent first; default `object`. */
+  paymentForm?: PaymentForm | undefined;
   signal?: AbortSignal | undefined;
   /**
    * Set for a blind call (paid from a wallet that the seller does not know): the stock client whose connection and
@@ -240,14 +249,39 @@ export async function callTool(
     await session.close();
     return { ...createAbsentAnswer(tool.name), recordMembers: membersWithPresence };
   }
-  const meta = payment === undefined ? null : { [PAYMENT_KEY]: JSON.parse(Buffer.from(payment, "base64").toString()) };
-  const reply = await session.call(tool.name, argumentsOf(tool, toolListing), meta);
+  const call = async (meta: Record<string, unknown> | null): Promise<ToolAnswer> =>
+    readToolAnswer(reader, await session.call(tool.name, argumentsOf(tool, toolListing), meta));
+  const paid = payment === undefined ? null : await callWithPayment(call, payment, request.paymentForm);
+  const answer = paid?.answer ?? (await call(null));
   await session.close();
   return {
-    ...(await readToolAnswer(reader, reply)),
-    recordMembers: membersWithPresence,
+    ...answer,
+    recordMembers: { ...membersWithPresence, ...(paid ? { payment_forms: paid.forms } : {}) },
     ...(toolListing.tool === null ? {} : { listedTool: toolListing.tool }),
   };
+}
+
+/**
+ * Calls the tool with a payment. If the seller answers with its demand, it may take payments only in the other form, so
+ * the call is repeated once in that form. Both carry one signature, whose nonce moves money only once.
+ * @returns the answer that counts, which is the first one if the second was no other than a demand or was not sent; and
+ * the forms that were sent
+ */
+async function callWithPayment(
+  call: (meta: Record<string, unknown>) => Promise<ToolAnswer>,
+  payment: string,
+  firstForm: PaymentForm = "object",
+): Promise<{ answer: ToolAnswer; forms: PaymentForm[] }> {
+  const metaOf = (form: PaymentForm) => ({
+    [PAYMENT_KEY]: form === "string" ? payment : JSON.parse(Buffer.from(payment, "base64").toString()),
+  });
+  const answer = await call(metaOf(firstForm));
+  if (answer.paymentForm === undefined) return { answer, forms: [firstForm] };
+  const otherForm = firstForm === "object" ? "string" : "object";
+  const otherAnswer = await call(metaOf(otherForm));
+  const { result } = otherAnswer;
+  if ("sent" in result && !result.sent) return { answer, forms: [firstForm] };
+  return { answer: result.status === 402 ? answer : otherAnswer, forms: [firstForm, otherForm] };
 }
 
 async function readToolAnswer(reader: Reader, reply: Reply): Promise<ToolAnswer> {

@@ -40,7 +40,7 @@ export function sendPaidRequest(deps: ExchangeDeps, payment: Payment): Promise<E
   const options = {
     profile: "paid" as const,
     deadlineMs: payment.deadlineMs,
-    payment: { header, value },
+    payment: { header, value, form: payment.prepared.probe.paymentForm },
     stock: stockClientName(payment.cap, payment.call),
   };
   return exchange(deps, payment.prepared.request, options);

@@ -3,6 +3,7 @@ import type { Clock } from "../../../infra/clock.ts";
 import type { Egress, EgressResult, Profile } from "../../../infra/egress/egress.ts";
 import { type LoopStall, type LoopWatch, withLoopWatch } from "../../../infra/loop-watch.ts";
 import { rfc3339 } from "../../record/time.ts";
+import type { PaymentForm } from "../mcp/answers.ts";
 import { callTool, type ToolExchange } from "../mcp/session.ts";
 import type { Reader } from "../reading/reader.ts";
 import type { Request, ToolCall } from "./request.ts";
@@ -35,8 +36,11 @@ export interface ExchangeOptions {
   profile: Profile;
   /** Time for the whole exchange, ms; default: that of the profile, for a tool {@link UNPAID_TOOL_TIMEOUT_MS}. */
   deadlineMs?: number;
-  /** The signed payment and the HTTP header for it. A tool gets the payment in its call instead. */
-  payment?: { header: string; value: string };
+  /**
+   * The signed payment and the HTTP header for it. A tool gets the payment in its call instead, in the form that its
+   * demand suggests (`form`).
+   */
+  payment?: { header: string; value: string; form?: PaymentForm | undefined };
   /**
    * Set for a request of a blind call (one that must look like any buyer's): the stock client whose connection and
    * headers it uses (stock.ts).
@@ -78,7 +82,9 @@ function callToolRequest(
 ): Promise<ToolExchange> {
   const { profile, deadlineMs, payment, signal, stock } = options;
   const totalMs = deadlineMs ?? UNPAID_TOOL_TIMEOUT_MS;
-  return callTool(egress, { url, tool, profile, totalMs, payment: payment?.value, signal, stock }, reader);
+  const { value, form } = payment ?? {};
+  const call = { url, tool, profile, totalMs, payment: value, paymentForm: form, signal, stock };
+  return callTool(egress, call, reader);
 }
 
 function fetchRequest({ egress }: ExchangeDeps, request: Request, options: ExchangeOptions): Promise<EgressResult> {

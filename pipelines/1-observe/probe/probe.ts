@@ -6,6 +6,7 @@ import type { Answer402 } from "../../record/terms/entries.ts";
 import { sameAsset, sameNetwork } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { clean, hashOf, type WithoutIndex } from "../json.ts";
+import type { PaymentForm } from "../mcp/answers.ts";
 import type { ToolExchange } from "../mcp/session.ts";
 import { isWall } from "../reading/checks.ts";
 import { mergeDeclared, NOTHING_DECLARED } from "../terms/declared.ts";
@@ -37,6 +38,8 @@ export interface Probe {
   read: ReadTerms | null;
   /** Only for a tool: the members that an `mcp.probe` record has besides those of a handshake. */
   mcp?: ToolExchange["recordMembers"];
+  /** Only for a tool that demands payment: the form in which its seller takes one, as far as the demand tells. */
+  paymentForm?: PaymentForm;
 }
 
 export interface ProbeDeps extends ExchangeDeps {
@@ -176,6 +179,7 @@ export async function probe(
   return {
     read,
     ...(mcp ? { mcp: mcp.recordMembers } : {}),
+    ...(mcp?.paymentForm ? { paymentForm: mcp.paymentForm } : {}),
     body: {
       state: outcome.state,
       live: outcome.live,

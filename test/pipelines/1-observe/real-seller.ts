@@ -43,7 +43,10 @@ export async function realSeller(handler: Handler): Promise<RealSeller> {
     const headers = Object.fromEntries(leg.headers.map(([name, value]) => [name.toLowerCase(), value]));
     const json = leg.body === "" ? undefined : JSON.parse(leg.body);
     const inCall = json?.params?._meta?.["x402/payment"];
-    const inTool = inCall && Buffer.from(JSON.stringify(inCall)).toString("base64");
+    const inTool =
+      typeof inCall === "object"
+        ? Buffer.from(JSON.stringify(inCall)).toString("base64")
+        : (inCall as string | undefined);
     const payment = headers["payment-signature"] ?? headers["x-payment"] ?? headers.authorization ?? inTool;
     const asked: Asked = { url: leg.url, method: leg.method, headers, profile: "handshake", payment, json };
     const said = await handler(asked, legs.length - 1);

@@ -395,7 +395,10 @@ export class FakeEgress implements Egress {
     const headers = Object.fromEntries(Object.entries(request.headers ?? {}).map(([k, v]) => [k.toLowerCase(), v]));
     const json = request.body ? JSON.parse(Buffer.from(request.body).toString()) : undefined;
     const inCall = json?.params?._meta?.["x402/payment"];
-    const inTool = inCall && Buffer.from(JSON.stringify(inCall)).toString("base64");
+    const inTool =
+      typeof inCall === "object"
+        ? Buffer.from(JSON.stringify(inCall)).toString("base64")
+        : (inCall as string | undefined);
     const payment = headers["payment-signature"] ?? headers["x-payment"] ?? headers.authorization ?? inTool;
     const asked: Asked = { ...request, headers, payment, json };
     this.before?.(asked);

@@ -137,6 +137,27 @@ describe("a tool of a server with sessions", () => {
     }
   });
 
+  test.each([
+    ["honest-cloudflare", ["string"]],
+    ["honest-x402-mcp", ["object", "string"]],
+  ])("a seller that takes a payment only as a string is paid once: %s", async (name, forms) => {
+    const buyer = await officialBuyer(world);
+    const before = await holds(buyer);
+    const spec = seller.tool(name);
+    const answer = await buyer.fetch(viaOf(spec), args(SUM));
+    expect([answer.status, await answer.json()]).toEqual([200, { sum: 42 }]);
+    expect(before - (await holds(buyer))).toBe(12_000n);
+    expect(seller.called.filter((one) => one.name === name)).toHaveLength(1);
+    const { orders } = service.sales.buying;
+    const order = orders.table.get(answer.headers.get("touchstone-order")!)!;
+    const intent = await orders.read("seller_intent", { partition: order.partition, offset: order.intentAt! });
+    const { wallet: from, nonce, since_block: sinceBlock } = intent;
+    expect((await rail.settlementOf({ from, nonce, sinceBlock })).value).toMatchObject({ amountAtomic: 10_000n });
+    expect((await rail.transfers({ from, to: spec.payTo, sinceBlock: 0 })).value).toHaveLength(1);
+    const result = await orders.read("seller_result", { partition: order.partition, offset: order.intentAt! + 1 });
+    expect(result).toMatchObject({ payment_forms: forms });
+  });
+
   test("the intent in the log names the tool, and the payment that left, before it left", async () => {
     const buyer = await officialBuyer(world);
     const answer = await buyer.fetch(viaOf(seller.tool("honest")), args({ a: 1, b: 2 }));

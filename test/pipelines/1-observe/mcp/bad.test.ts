@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { FixedClock } from "../../../../infra/clock.ts";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { Egress, EgressRequest } from "../../../../infra/egress/egress.ts";
+import type { PaymentForm } from "../../../../pipelines/1-observe/mcp/answers.ts";
 import { callTool } from "../../../../pipelines/1-observe/mcp/session.ts";
 import { ControlCalls } from "../../../../pipelines/1-observe/probe/exchange.ts";
 import { probe } from "../../../../pipelines/1-observe/probe/probe.ts";
@@ -111,7 +112,7 @@ async function probeWith(change: Record<string, Say>, asked = request()) {
   const seen = await probe(tools, asked, null, new FixedClock("2026-11-02T00:00:00Z"));
   const body = { slot: { block: 1, minute: 0 }, planned: "free" as const, ...seen.body, ...seen.mcp };
   expect(() => BODIES["mcp.probe"].parse(body)).not.toThrow();
-  return { body, read: seen.read, methods: got.map((one) => one.method) };
+  return { body, read: seen.read, paymentForm: seen.paymentForm, methods: got.map((one) => one.method) };
 }
 
 const sse = (text: (got: Got) => string) => raw(200, "text/event-stream", text);
@@ -366,9 +367,9 @@ test("a tool of which nothing is known is asked with what its own list says it t
 
 describe("the paid call", () => {
   const payment = Buffer.from(JSON.stringify({ x402Version: 2, payload: { nonce: "0x1" } })).toString("base64");
-  const paid = (change: Record<string, Say>, totalMs = 30_000) => {
+  const paid = (change: Record<string, Say>, totalMs = 30_000, paymentForm?: PaymentForm) => {
     says = { ...good, ...change };
-    return callTool(egress, { url, tool: request().tool!, profile: "paid", totalMs, payment });
+    return callTool(egress, { url, tool: request().tool!, profile: "paid", totalMs, payment, paymentForm });
   };
 
   test("carries the payment in its call and nowhere else, and asks for no list", async () => {
@@ -390,6 +391,64 @@ describe("the paid call", () => {
     expect(Buffer.from(result.raw!).toString()).toContain('"jsonrpc"');
     expect(result.headers!["payment-response"]).toBe(Buffer.from('{"success":true}').toString("base64"));
     expect(seen).toMatchObject({ tool: "add", tool_present: null });
+  });
+
+  /**
+   * A seller that takes payments only as a string: `JSON.parse(atob(token))` of cloudflare/agents
+   * (packages/agents/src/mcp/x402.ts), `exact.evm.decodePayment(z.string().parse(payment))` of x402-mcp.
+   */
+  const takesString =
+    (demand: object): Say =>
+    (call, response) => {
+      const token = (call.params._meta as Record<string, unknown> | undefined)?.["x402/payment"];
+      const isPaid = typeof token === "string" && JSON.parse(atob(token)).x402Version === 2;
+      json(isPaid ? { content: [{ type: "text", text: "sunny" }] } : demand)(call, response);
+    };
+  const cloudflares = {
+    ...{ isError: true, _meta: { "x402/error": toolTerms() } },
+    content: [{ type: "text", text: JSON.stringify(toolTerms()) }],
+  };
+  const sentPayments = () =>
+    got
+      .filter((one) => one.method === "tools/call")
+      .map((one) => (one.params._meta as Record<string, unknown>)["x402/payment"]);
+
+  test("goes as a string to a seller whose demand has cloudflare's form", async () => {
+    const says = { "tools/call": takesString(cloudflares) };
+    const { paymentForm: form } = await probeWith(says);
+    expect(form).toBe("string");
+    got.length = 0;
+    const { result, recordMembers: members } = await paid(says, 30_000, form);
+    expect([result.status, Buffer.from(result.body!).toString()]).toEqual([200, "sunny"]);
+    expect(sentPayments()).toEqual([payment]);
+    expect(members.payment_forms).toEqual(["string"]);
+    expect(() => BODIES["mcp.paid"].parse({ of: "rec_1", ...members })).not.toThrow();
+  });
+
+  test("is sent once more as a string, with the same signature, after a demand of the transport's form", async () => {
+    const says = { "tools/call": takesString(unpaid) };
+    const { paymentForm: form } = await probeWith(says);
+    expect(form).toBe("object");
+    got.length = 0;
+    const { result, recordMembers: members } = await paid(says, 30_000, form);
+    expect([result.status, Buffer.from(result.body!).toString()]).toEqual([200, "sunny"]);
+    expect(sentPayments()).toEqual([JSON.parse(atob(payment)), payment]);
+    expect(members.payment_forms).toEqual(["object", "string"]);
+  });
+
+  test("is sent in two forms at the most, and the demand that refused it stays the answer", async () => {
+    const { result, recordMembers: members } = await paid({ "tools/call": json(unpaid) });
+    expect(result).toMatchObject({ outcome: "answered", status: 402 });
+    expect(sentPayments()).toEqual([JSON.parse(atob(payment)), payment]);
+    expect(members.payment_forms).toEqual(["object", "string"]);
+  });
+
+  test("is sent in one form where the tool fails: it may have taken the payment", async () => {
+    const { result, recordMembers: members } = await paid({
+      "tools/call": json({ isError: true, content: [{ type: "text", text: "out of order" }] }),
+    });
+    expect(result).toMatchObject({ outcome: "answered", status: 500 });
+    expect(members.payment_forms).toEqual(["object"]);
   });
 
   test("an answer that was paid for may hold terms, as a tool does that looks up others", async () => {
