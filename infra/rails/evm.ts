@@ -180,7 +180,10 @@ export async function signExact(entry: PayableEntry, wallet: Wallet, context: Si
     entry.x402Version === 1 ? await signVersion1(entry, signer) : await signVersion2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
   // The members are in the order in which the protocol's own client writes them.
-  const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoedFields(context), accepted: entry.raw };
+  const complete =
+    entry.x402Version === 1
+      ? payload
+      : { ...payload, ...echoedFields(context, authorization.nonce!), accepted: entry.raw };
   return {
     headerName: header,
     headerValue: encodePaymentSignatureHeader(complete as PaymentPayload),
@@ -233,8 +236,36 @@ async function signVersion1(entry: PayableEntry, signer: Signer) {
   return { payload, header: "X-PAYMENT" as const };
 }
 
-/** Returns `resource` and `extensions` of the 402, which a v2 client sends back unchanged. */
-function echoedFields(context: SignContext): { resource?: unknown; extensions?: unknown } {
-  const { resource, extensions } = context;
-  return { ...(extensions ? { extensions } : {}), ...(resource ? { resource } : {}) };
+/**
+ * Returns `resource` and `extensions` of the 402, which a v2 client sends back unchanged but for a required payment
+ * identifier.
+ */
+function echoedFields(
+  { resource, extensions }: SignContext,
+  nonce: string,
+): { resource?: unknown; extensions?: unknown } {
+  return {
+    ...(extensions ? { extensions: addPaymentIdentifier(extensions, nonce) } : {}),
+    ...(resource ? { resource } : {}),
+  };
+}
+
+/** Extension with which a client names its payment, so that a repeated request is served once. */
+const IDENTIFIER_EXTENSION = "payment-identifier";
+
+const isObject = (value: unknown): value is Record<string, unknown> => typeof value === "object" && value !== null;
+
+/**
+ * Adds an identifier to the payment if the 402 requires one (x402's extension `payment-identifier`; a seller refuses a
+ * payment without it). The identifier is made from the nonce, so that a repeated payment has the same one, and has the
+ * form that the protocol's own client gives it.
+ */
+function addPaymentIdentifier(extensions: unknown, nonce: string): unknown {
+  const extension = isObject(extensions) ? extensions[IDENTIFIER_EXTENSION] : undefined;
+  if (!isObject(extension) || !isObject(extension.info) || extension.info.required !== true) return extensions;
+  const id = `pay_${nonce.slice(2, 34)}`;
+  return {
+    ...(extensions as object),
+    [IDENTIFIER_EXTENSION]: { ...extension, info: { ...extension.info, id } },
+  };
 }

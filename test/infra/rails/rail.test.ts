@@ -1,4 +1,10 @@
 import { randomBytes } from "node:crypto";
+import type { PaymentPayload } from "@x402/core/types";
+import {
+  declarePaymentIdentifierExtension,
+  extractPaymentIdentifier,
+  validatePaymentIdentifierRequirement,
+} from "@x402/extensions/payment-identifier";
 import { type Abi, type Address, createWalletClient, encodeFunctionData, type Hex, http, parseSignature } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -88,6 +94,30 @@ test("v2 gives back what the seller sent, and signs the parsed fields whatever r
   const payload = decoded(await rig.rail.sign(entryV2(10n, { raw }), await payer(rig), context));
   expect(payload).toMatchObject({ x402Version: 2, accepted: raw, ...context });
   expect(payload.payload).toMatchObject({ authorization: { value: "10", to: expect.stringMatching(/0b2$/i) } });
+});
+
+test("v2 names the payment where the seller requires it: one identifier for one nonce", async () => {
+  const sign = async (extensions: unknown) =>
+    decoded(await rig.rail.sign(entryV2(10n), await payer(rig), { extensions }));
+  const required = { "payment-identifier": declarePaymentIdentifierExtension(true), other: { info: {} } };
+  const [one, two] = await Promise.all([sign(required), sign(required)]);
+  const idOf = (payload: typeof one) => extractPaymentIdentifier(payload as PaymentPayload);
+  for (const payload of [one, two]) {
+    expect(validatePaymentIdentifierRequirement(payload as PaymentPayload, true)).toEqual({ valid: true });
+    const { nonce } = (payload.payload as { authorization: { nonce: string } }).authorization;
+    expect(idOf(payload)).toBe(`pay_${nonce.slice(2, 34)}`);
+    expect(payload.extensions).toMatchObject({ other: { info: {} } });
+  }
+  expect(idOf(one)).not.toBe(idOf(two));
+  // The seller's own terms are not written to, and nothing is added where nothing is required.
+  expect(required["payment-identifier"].info).toEqual({ required: true });
+  for (const extensions of [
+    { "payment-identifier": declarePaymentIdentifierExtension(false) },
+    { "payment-identifier": { info: "required" } },
+    { "payment-identifier": null },
+    ["payment-identifier"],
+  ])
+    expect((await sign(extensions)).extensions).toEqual(extensions);
 });
 
 test("forty settlements through one key, and twenty through a second process's copy of it, all succeed", async () => {
