@@ -2,7 +2,7 @@ import { forEachYielding } from "../../infra/concurrency.ts";
 import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { get, isObject } from "../1-observe/json.ts";
-import { buildRequest } from "../1-observe/probe/request.ts";
+import { buildRequest, declaredHeadersOf } from "../1-observe/probe/request.ts";
 import { type CurrentListing, type CurrentRow, parseListing, toListedCap } from "../1-observe/probe/unplanned.ts";
 import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
@@ -258,13 +258,13 @@ function shortenLevel(schema: unknown, withDescriptions: boolean, depth: number)
 
 /**
  * Returns what our handshake (the probe without payment) sends besides method and url, so that a reader can repeat it
- * (VolatileRow.request). null: it sends nothing else. "": it cannot be shown, because it is too long, or because the
- * arguments depend on the server's list of tools.
+ * (VolatileRow.request). null: it sends nothing else. "": it cannot be shown, because it is too long, because the
+ * arguments depend on the server's list of tools, or because the seller declares headers or a body that is not JSON.
  */
 export function describeRequest(listing: CurrentListing): string | null {
   const { request } = buildRequest(toListedCap(listing), null, null);
   const { url, body, tool } = request;
-  if (tool?.isInputUnknown) return "";
+  if (tool?.isInputUnknown || (!tool && Object.keys(declaredHeadersOf(request)).length > 0)) return "";
   const handshakeRequest: HandshakeRequest = tool
     ? { tool: tool.name, arguments: tool.arguments }
     : {

@@ -201,6 +201,8 @@ const PaidIntent = z.looseObject({
   url: z.string().max(4096),
   method: z.enum(METHODS),
   request_sha256: Sha256Hex,
+  /** Headers that the seller declares, and the type of a body that is not JSON, as sent; absent if there are none. */
+  request_headers: z.record(z.string(), z.string()).optional(),
   schema_sha256: Sha256Hex.nullable(),
   /** Event id of the seller-controlled listing with which the 402 is compared, or null. */
   listing_record: Id.nullable(),

@@ -17,7 +17,7 @@ import { hashOf } from "../json.ts";
 import { PAYMENT_KEY } from "../mcp/session.ts";
 import { payeeOf } from "../plan/spend.ts";
 import type { Probe } from "../probe/probe.ts";
-import { type ChosenInput, type Request, readSellerOutput } from "../probe/request.ts";
+import { type ChosenInput, declaredHeadersOf, type Request, readSellerOutput } from "../probe/request.ts";
 import type { Tools } from "../tools.ts";
 
 /**
@@ -144,6 +144,7 @@ export async function sign(
   const output = readSellerOutput(endpoint, terms.declared);
   const deadlineMs = timeoutMsOf(entry.maxTimeoutSeconds);
   const observedAt = clock.now();
+  const declaredHeaders = prepared.request.tool ? {} : declaredHeadersOf(prepared.request);
   const intent: BodyOf<"paid.intent"> = {
     slot: { block: call.block, minute: call.minute },
     attempt: 0,
@@ -155,6 +156,7 @@ export async function sign(
     url: prepared.request.url,
     method: prepared.request.method,
     request_sha256: prepared.request.sha256,
+    ...(Object.keys(declaredHeaders).length > 0 ? { request_headers: declaredHeaders } : {}),
     schema_sha256: output.schema === undefined ? null : hashOf(output.schema),
     listing_record: endpoint.sellerListing,
     quote: {

@@ -1,6 +1,6 @@
 import { dayOf } from "../../record/time.ts";
 import type { Call } from "../call.ts";
-import type { Request } from "./request.ts";
+import { declaredHeadersOf, type Request } from "./request.ts";
 
 /**
  * This module makes a blind call (paid from a wallet that the seller does not know as ours) look like the call of any
@@ -27,10 +27,11 @@ const HEADER_SPELLINGS: Readonly<Record<string, string>> = {
 
 /** Makes the headers of a stock client's request, without those that Node's fetch adds to every request. */
 export function stockHeaders(
-  request: Pick<Request, "body">,
+  request: Pick<Request, "body" | "headers">,
   payment: { header: string; value: string } | undefined,
 ): Record<string, string> {
-  const headers: Record<string, string> = request.body ? { "Content-Type": "application/json" } : {};
+  const { "content-type": type = "application/json", ...declared } = declaredHeadersOf(request);
+  const headers: Record<string, string> = { ...(request.body ? { "Content-Type": type } : {}), ...declared };
   if (!payment) return headers;
   const name = HEADER_SPELLINGS[payment.header];
   if (name) return { ...headers, [name]: payment.value };

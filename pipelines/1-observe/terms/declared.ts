@@ -64,9 +64,51 @@ interface DeclaredInput {
   inputIn: "query" | "body" | null;
 }
 
+const isExample = (value: unknown): value is JsonObject =>
+  isObject(value) && !isSchema(value) && fieldsToSchema(value) === undefined;
+
+/** Largest number of declared headers that are sent. */
+const MAX_HEADERS = 16;
+const HEADER_NAME = /^[a-z0-9][a-z0-9_-]{0,63}$/;
+const HEADER_VALUE = /^[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?$/;
+/**
+ * Headers that a seller cannot declare: those that we or the connection set, credentials, payments, claims about who
+ * asks, and those that change what a method or an answer is.
+ */
+const OWN_HEADERS =
+  /^(?:accept|accept-encoding|authorization|connection|cookie2?|expect|forwarded|host|keep-alive|origin|prefer|range|referer|set-cookie2?|te|trailer|transfer-encoding|upgrade|user-agent|via|x-api-payment|x-real-ip|.*method-override|(?:access-control|content|if|mcp|payment|proxy|sec|x-forwarded|x-http-method|x-payment)(?:-.*)?)$/;
+
+/** Reads declared example headers; undefined if there are none that are sent. */
+function readHeaders(value: unknown): Record<string, string> | undefined {
+  if (!isObject(value)) return undefined;
+  const headers = Object.entries(value)
+    .slice(0, 64)
+    .map(([name, text]): [string, unknown] => [name.toLowerCase(), text])
+    .filter((one): one is [string, string] => {
+      const [name, text] = one;
+      return HEADER_NAME.test(name) && !OWN_HEADERS.test(name) && typeof text === "string" && HEADER_VALUE.test(text);
+    });
+  return headers.length === 0 ? undefined : Object.fromEntries(headers.slice(0, MAX_HEADERS));
+}
+
+/** Reads the declared form of the body; undefined for JSON, which is the default. */
+function readBodyType(input: unknown): "text" | "form-data" | undefined {
+  const name = text(firstMember(input, "bodyType", "body_type"), 60)?.toLowerCase() ?? "";
+  return /form|multipart/.test(name) ? "form-data" : name.includes("text") ? "text" : undefined;
+}
+
+const isPlainValue = (value: unknown): boolean => ["string", "number", "boolean"].includes(typeof value);
+
+/** Can this example be sent as a body of this form? */
+function isSendable(body: unknown, bodyType: "text" | "form-data" | undefined): boolean {
+  if (bodyType === "text") return typeof body === "string";
+  return bodyType === undefined || (isObject(body) && Object.values(body).every(isPlainValue));
+}
+
 /**
  * Reads the declared query or body: a JSON Schema, a map of field descriptions (x402 version 1), or example values
- * (version 2). An object that does not look like a schema counts as an example.
+ * (version 2). An object that does not look like a schema counts as an example. Values of the path, headers, and the
+ * body's form are read beside them; with a schema they are all that the example has.
  */
 function readInput(input: unknown): DeclaredInput {
   const query = firstMember(input, "queryParams", "query_params", "query");
@@ -75,12 +117,19 @@ function readInput(input: unknown): DeclaredInput {
   const place = body !== undefined ? "body" : query !== undefined ? "query" : null;
   const value = place === "body" ? body : query;
   const schema = isSchema(value) ? value : fieldsToSchema(value);
-  if (place === null || schema !== undefined) return { example: null, schema, inputIn: place };
+  const bodyType = place === "body" ? readBodyType(input) : undefined;
   const example: NonNullable<Claims["example"]> = {};
-  if (isObject(query) && !isSchema(query) && !fieldsToSchema(query)) example.query = toQuery(query);
-  if (place === "body" && valueIfKeepable(body) !== undefined) example.body = body;
-  if (isObject(path)) example.path = toQuery(path);
-  return { example: valueIfKeepable(example) === undefined ? null : example, schema: undefined, inputIn: place };
+  if (schema === undefined && place !== null) {
+    if (place === "body" && !isSendable(body, bodyType)) return { example: null, schema, inputIn: place };
+    if (isExample(query)) example.query = toQuery(query);
+    if (place === "body" && valueIfKeepable(body) !== undefined) example.body = body;
+  }
+  const headers = readHeaders(get(input, "headers"));
+  if (isExample(path)) example.path = toQuery(path);
+  if (headers !== undefined) example.headers = headers;
+  if (bodyType !== undefined) example.body_type = bodyType;
+  const isEmpty = Object.keys(example).length === 0 && (place === null || schema !== undefined);
+  return { example: isEmpty || valueIfKeepable(example) === undefined ? null : example, schema, inputIn: place };
 }
 
 /**
@@ -120,18 +169,23 @@ export function readBazaar(extension: unknown): Declared {
     "properties",
     place === "body" ? "body" : "queryParams",
   );
+  const toolExample = isMcp ? get(input, "example") : undefined;
+  const toolSchema = isMcp ? get(input, "inputSchema") : undefined;
   // The extension describes the whole call. If it names no parameter, no parameter is needed, and the example is empty.
+  const emptyExample =
+    declaredInput.inputIn === null && get(input, "type") === "http" && !isSchema(extensionSchema) ? {} : null;
   const example =
-    declaredInput.inputIn === null && get(input, "type") === "http" && !isSchema(extensionSchema)
-      ? {}
-      : declaredInput.example;
+    isObject(toolExample) && valueIfKeepable(toolExample) !== undefined
+      ? { body: toolExample }
+      : (declaredInput.example ?? emptyExample);
+  const schema = [declaredInput.schema, toolSchema, extensionSchema].find(isSchema);
   return {
     method: methodOf(get(input, "method")),
     tool: text(firstMember(input, "toolName", "tool"), 200) ?? null,
     description: text(get(info, "description"), 2000) ?? null,
     className: text(firstMember(extension, "class") ?? get(info, "class"), 60),
     example,
-    inputSchema: declaredInput.schema ?? (isSchema(extensionSchema) ? valueIfKeepable(extensionSchema) : undefined),
+    inputSchema: valueIfKeepable(schema),
     inputIn: place,
     outputSchema: readOutputSchema(output, get(extension, "schema")),
     mime: get(output, "type") === "json" ? "application/json" : null,

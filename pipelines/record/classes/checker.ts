@@ -120,10 +120,13 @@ export interface KnownRow {
   within: number;
 }
 
-/** The input of a call: query parameters, JSON body, and values of the placeholders in the url's path. */
+/** The input of a call: query parameters, body, headers, and values of the placeholders in the url's path. */
 export interface Example {
   query?: Record<string, string> | undefined;
   body?: unknown;
+  /** How the body is sent: a text as it is, or a map of plain values as multipart/form-data; absent: as JSON. */
+  body_type?: "text" | "form-data" | undefined;
+  headers?: Record<string, string> | undefined;
   path?: Record<string, string> | undefined;
 }
 

@@ -194,7 +194,7 @@ test("a blind call's mpp payment is spelt as mppx spells it", async () => {
   legs.push(...seller.legs.splice(0));
   const payment = { header: "AUTHORIZATION", value: "Payment x" };
   const egress = egressHere();
-  const headers = stockHeaders({}, payment);
+  const headers = stockHeaders({ headers: {} }, payment);
   await egress.fetch({ url: `http://127.0.0.1:${seller.port}/x`, method: "GET", headers, profile: "paid", stock: "a" });
   // mppx names on both legs what it can pay; ours knows nothing of the seller on the first and names nothing on either.
   const theirs = legs[1]!.headers.filter(([name]) => name !== "Accept-Payment");
