@@ -4,9 +4,9 @@ import { joinDemands, offersOf, type PaymentDemand, parseBoundedJson, readMppOff
 
 /**
  * Demands for payment that were found in the answer of an MCP tool. They may be in the structured content of the
- * tool's result, in a text of the result (x402's MCP transport), in a member of `_meta` (`x402/error` of Cloudflare's
- * agents, `org.paymentauth/payment-required` of mpp), or in the `data` of a JSON-RPC error (402 of x402, -32042 and
- * -32043 of mpp).
+ * tool's result, in a text of the result, in its member `paymentRequired` (the two bindings of x402's MCP transport), in
+ * a member of `_meta` (`x402/error` of Cloudflare's agents, `org.paymentauth/payment-required` of mpp), or in the `data`
+ * of a JSON-RPC error (402 of x402, -32042 and -32043 of mpp).
  */
 export interface ToolDemands {
   /** x402 terms, in the order in which they were found. */
@@ -40,8 +40,10 @@ function collectDemands(value: unknown, demands: ToolDemands, depth = MAX_WRAPPE
   const accepts = get(value, "accepts");
   if (typeof accepts === "object" && accepts !== null) demands.terms.push(value);
   const challenges = get(value, "challenges");
-  if (Array.isArray(challenges)) demands.challenges.push(...challenges.slice(0, MAX_PARTS));
-  if (Array.isArray(challenges) && challenges.length > MAX_PARTS) demands.isUnread = true;
+  if (Array.isArray(challenges)) {
+    demands.challenges.push(...challenges.slice(0, MAX_PARTS));
+    if (challenges.length > MAX_PARTS) demands.isUnread = true;
+  }
   if (depth === 0) return;
   for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), demands, depth - 1);
 }
@@ -59,6 +61,7 @@ const createDemands = (): ToolDemands => ({ terms: [], challenges: [], isUnread:
 export function findDemandsInResult(result: unknown): ToolDemands {
   const demands = createDemands();
   collectDemands(get(result, "structuredContent"), demands);
+  collectDemands(get(result, "paymentRequired"), demands);
   const content = get(result, "content");
   const parts = Array.isArray(content) ? content : [];
   if (parts.length > MAX_PARTS && get(result, "isError") === true) demands.isUnread = true;
@@ -69,9 +72,8 @@ export function findDemandsInResult(result: unknown): ToolDemands {
   const meta = get(result, "_meta");
   collectDemands(meta, demands);
   // Each member of `_meta` belongs to one extension, and an extension of any name may hold terms.
-  if (!isObject(meta)) return demands;
-  for (const name of Object.keys(meta).slice(0, MAX_PARTS)) {
-    if (!WRAPPER_MEMBERS.includes(name)) collectDemands(meta[name], demands, 0);
+  for (const name of Object.keys(isObject(meta) ? meta : {}).slice(0, MAX_PARTS)) {
+    if (!WRAPPER_MEMBERS.includes(name)) collectDemands(get(meta, name), demands, 0);
   }
   return demands;
 }
@@ -93,12 +95,13 @@ export function findDemandsInError(data: unknown): ToolDemands {
 const RECEIPT_MEMBERS = ["x402/payment-response", "org.paymentauth/receipt"];
 
 /**
- * Does a tool's result demand payment? It does if it is marked as an error and has terms or challenges, if `_meta`
- * demands payment, or if it has terms with a version and no receipt. The conditions are strict because a paid answer
- * must never be taken for a demand.
+ * Does a tool's result demand payment? It does if it is marked as an error or as `payment_required` and has terms or
+ * challenges, if `_meta` demands payment, or if it has terms with a version and no receipt. The conditions are strict
+ * because a paid answer must never be taken for a demand.
  */
 export function demandsPayment(result: unknown, { terms, challenges }: ToolDemands): boolean {
-  if (get(result, "isError") === true) return terms.length > 0 || challenges.length > 0;
+  if (get(result, "isError") === true || get(result, "resultType") === "payment_required")
+    return terms.length > 0 || challenges.length > 0;
   if (get(result, "_meta", "org.paymentauth/payment-required") !== undefined && challenges.length > 0) return true;
   if (RECEIPT_MEMBERS.some((name) => get(result, "_meta", name) !== undefined)) return false;
   return terms.some((one) => typeof get(one, "x402Version") === "number" && looksLikeEntry(get(one, "accepts", "0")));

@@ -317,6 +317,7 @@ describe("a demand over MCP is asked about wherever it stands", () => {
   });
 
   test.each<[string, ToolReply]>([
+    ["x402's extension binding", { result: { resultType: "payment_required", paymentRequired: V2 } }],
     ["another member of _meta", result({ isError: true, _meta: { "x402/payment-required": V2 } })],
     ["an error in a text", result({ isError: true, ...text({ "x402/error": { code: 402, data: V2 } }) })],
     ["an error of another code", error(-32_000, { x402: V2 })],
@@ -600,7 +601,7 @@ const anyChallenges = fc.oneof(
 );
 const anyTerms = fc.oneof(fc.constantFrom(termsOf([entry()]), termsOf([first()], 1)), terms as fc.Arbitrary<object>);
 const MPP_META = "org.paymentauth/payment-required";
-const X402_PLACES = ["structured", "text", "x402/error", "x402/payment-required"];
+const X402_PLACES = ["structured", "text", "paymentRequired", "x402/error", "x402/payment-required"];
 const placed = fc.oneof(
   { weight: 3, arbitrary: fc.tuple(fc.constantFrom(...X402_PLACES), anyTerms) },
   { weight: 3, arbitrary: fc.tuple(fc.constant(MPP_META), anyChallenges) },
@@ -613,6 +614,7 @@ const toolResult = fc
     for (const [where, value] of all) {
       if (where === "structured") said.structuredContent = value;
       else if (where === "text") Object.assign(said, text(value));
+      else if (where === "paymentRequired") said[where] = value;
       else (said._meta as Record<string, unknown>)[where] = value;
     }
     return { result: said };

@@ -281,6 +281,15 @@ describe("other forms of the same demand", () => {
         ],
       }),
     ],
+    ["x402's extension binding", json({ resultType: "payment_required", paymentRequired: toolTerms() })],
+    [
+      "the same beside a settlement that failed",
+      json({
+        resultType: "payment_required",
+        paymentRequired: toolTerms(),
+        _meta: { "x402/payment-response": { success: false } },
+      }),
+    ],
     ["terms that are not called an error", json({ structuredContent: toolTerms(), content: [] })],
     ["mpp's code with x402 terms beside it", fails(-32042, { challenges: [], x402: toolTerms() })],
     ["a stream of events", sse((one) => `event: message\ndata: ${answered(one.id, unpaid)}\n\n`)],
