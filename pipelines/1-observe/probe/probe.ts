@@ -208,12 +208,18 @@ const isSameAddress = (a: string | null, b: string | null): boolean =>
   a !== null && b !== null && toComparableAddress(a) === toComparableAddress(b);
 
 /**
+ * Does an offer state an amount? On the XRP Ledger it may be a decimal number, which is in no atomic units, so that the
+ * record holds none.
+ */
+const hasAmount = ({ amount_atomic, network }: Offer): boolean => amount_atomic !== null || network.startsWith("xrpl:");
+
+/**
  * Returns the offer that a buyer would choose: the one that our wallets would pay (x402 before mpp, then the cheapest),
  * else the cheapest offer with an amount on a listed network.
  */
 function chooseComparedOffer(offers: readonly Offer[], listedOffers: readonly Offer[]): Offer | undefined {
   const usableOffers = offers.filter(
-    (offer) => offer.amount_atomic !== null && listedOffers.some((one) => sameNetwork(one.network, offer.network)),
+    (offer) => hasAmount(offer) && listedOffers.some((one) => sameNetwork(one.network, offer.network)),
   );
   const best = (from: readonly Offer[]): Offer | undefined =>
     from.reduce<Offer | undefined>(
@@ -242,7 +248,7 @@ export function compareWithListing(listedClaims: Claims | null, terms: ReadTerms
   if (offersWithNetwork.length === 0) return describeDefects(codes);
   const offer = chooseComparedOffer(terms.terms.offers, offersWithNetwork);
   if (!offer) {
-    const offersWithAmount = terms.terms.offers.filter(({ amount_atomic }) => amount_atomic !== null);
+    const offersWithAmount = terms.terms.offers.filter(hasAmount);
     const isUndecided = offersWithAmount.some((one) =>
       offersWithNetwork.some((other) => sameNetwork(one.network, other.network) === null),
     );
@@ -263,7 +269,7 @@ export function compareWithListing(listedClaims: Claims | null, terms: ReadTerms
     (highest, one) => (BigInt(one.amount_atomic!) > highest ? BigInt(one.amount_atomic!) : highest),
     0n,
   );
-  if (listedClaims.fixed_price && offersWithPrice.length > 0 && BigInt(offer.amount_atomic!) > highestPrice)
-    codes.push("price_differs");
+  const isCompared = listedClaims.fixed_price && offersWithPrice.length > 0 && offer.amount_atomic !== null;
+  if (isCompared && BigInt(offer.amount_atomic!) > highestPrice) codes.push("price_differs");
   return describeDefects(codes);
 }

@@ -3,7 +3,7 @@ import type { Offer } from "../../record/bodies.ts";
 import { clean, parseBase64Json } from "../../record/json.ts";
 import type { Challenge } from "../../record/terms/challenges.ts";
 import { readMppRequest } from "../../record/terms/mpp.ts";
-import { decimalsOf, hasKnownAddresses, isPayableIn, looksLikeAddress } from "../../record/terms/networks.ts";
+import { decimalsOf, hasKnownAddresses, looksLikeAddress, mayBePayableIn } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
 import { type ParsedEntry, priceOf } from "./x402.ts";
 
@@ -55,9 +55,9 @@ function findDefects({ params, isRepeated }: Challenge, request: ReturnType<type
   if (!params.get("id") || !params.get("method") || !params.get("intent")) defects.push("bad_entry");
   if (request === null || isRepeated) defects.push("malformed_terms");
   if (request === null) return defects;
-  const { atomic, isAmountMissing, form, place, payTo } = request;
+  const { atomic, isAmountMissing, asset, form, place, payTo } = request;
   if (atomic === null) defects.push(isAmountMissing ? "missing_amount" : "bad_amount");
-  if (!isPayableIn(form)) defects.push("bad_asset");
+  if (!mayBePayableIn(form, place, asset)) defects.push("bad_asset");
   if (hasKnownAddresses(place) && !(payTo !== null && looksLikeAddress(place, payTo))) defects.push("bad_pay_to");
   return defects;
 }

@@ -17,8 +17,8 @@ import {
   decimalsOf,
   hasKnownAddresses,
   isOtherNetworksUsdc,
-  isPayableIn,
   looksLikeAddress,
+  mayBePayableIn,
   type Network,
 } from "../../record/terms/networks.ts";
 import type { DefectCode } from "../../record/vocabulary.ts";
@@ -30,7 +30,10 @@ export interface ParsedEntry {
   offer: Offer;
   /** Is the entry complete enough that some client could pay it: scheme, network, amount, payout address? */
   isValid: boolean;
-  /** The form of the entry that a rail (our side of a payment network) signs; null when the entry is not valid. */
+  /**
+   * The form of the entry that a rail (our side of a payment network) signs; null when the entry is not valid, or its
+   * amount is in no atomic units.
+   */
   payable: PayableEntry | null;
   defects: DefectCode[];
   /**
@@ -64,14 +67,24 @@ function findNetworkDefects(network: Network, version: 1 | 2): DefectCode[] {
   return isRightForm ? [] : ["network_form"];
 }
 
-function findAmountDefects({ atomic, isMissing, isTwofold }: Members["amount"]): DefectCode[] {
+/**
+ * Is the amount a decimal number of a currency that was issued on the XRP Ledger (scheme_exact_xrpl.md)? It is valid,
+ * but no number of atomic units, so that the offer has no amount and no price in the record, and our rails never pay it.
+ */
+const isIssuedValue = (entry: unknown, network: string, asset: string | null): boolean =>
+  network.startsWith("xrpl:") &&
+  asset !== null &&
+  !/^xrp$/i.test(asset) &&
+  /^(?=.*[1-9])\d{1,40}\.\d{1,40}$/.test(text(get(entry, "amount"), 99) ?? "");
+
+function findAmountDefects({ isMissing, isTwofold }: Members["amount"], isAmountValid: boolean): DefectCode[] {
   if (isMissing) return ["missing_amount"];
-  return [...(atomic === null ? (["bad_amount"] as const) : []), ...(isTwofold ? (["both_amounts"] as const) : [])];
+  return [...(isAmountValid ? [] : (["bad_amount"] as const)), ...(isTwofold ? (["both_amounts"] as const) : [])];
 }
 
 function findAssetDefects({ asset, form, isCaip19 }: Members["asset"], network: string): DefectCode[] {
   if (asset === null) return ["bad_asset"];
-  const isKnownForm = form === "contract" || (!hasKnownAddresses(network) && isPayableIn(form));
+  const isKnownForm = form === "contract" || (!hasKnownAddresses(network) && mayBePayableIn(form, network, asset));
   return isCaip19 || !isKnownForm || isOtherNetworksUsdc(network, asset) ? ["bad_asset"] : [];
 }
 
@@ -127,7 +140,8 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
   const id = network?.id ?? "";
   const isPayToValid = payTo !== null && looksLikeAddress(id, payTo);
   const extra = get(entry, "extra");
-  const defects: DefectCode[] = [...findAmountDefects(amount), ...findAssetDefects(assetMember, id)];
+  const isAmountValid = amount.atomic !== null || isIssuedValue(entry, id, asset);
+  const defects: DefectCode[] = [...findAmountDefects(amount, isAmountValid), ...findAssetDefects(assetMember, id)];
   if (!isUsableTimeout(timeout_s)) defects.push("bad_timeout");
   if (!scheme || !network) defects.push("bad_entry");
   if (network) defects.push(...findNetworkDefects(network, version));
@@ -147,25 +161,26 @@ function readEntry(entry: unknown, { form: version, isKnown }: Version): ParsedE
     max_timeout_s: timeout_s,
     payable: false,
   };
+  const isAssetUsable = mayBePayableIn(form, id, asset);
   const isBuildable = !extraDefects.includes("missing_fee_payer");
   const isValid = Boolean(
-    isKnown && scheme && network && isPayToValid && amount.atomic !== null && isPayableIn(form) && isBuildable,
+    isKnown && scheme && network && isPayToValid && isAmountValid && isAssetUsable && isBuildable,
   );
   const payable: PayableEntry | null =
-    isValid && asset !== null
+    isValid && asset !== null && amount.atomic !== null
       ? {
           x402Version: version,
           scheme: scheme!,
           network: id,
           asset,
           payTo: payTo!,
-          amountAtomic: amount.atomic!,
+          amountAtomic: amount.atomic,
           maxTimeoutSeconds: isUsableTimeout(timeout_s) ? timeout_s : DEFAULT_TIMEOUT_S,
           extra: isObject(extra) ? extra : {},
           raw: entry,
         }
       : null;
-  const assetOnlyOfTerms: DefectCode[] = isPayableIn(form) && form !== "contract" ? ["bad_asset"] : [];
+  const assetOnlyOfTerms: DefectCode[] = isAssetUsable && form !== "contract" ? ["bad_asset"] : [];
   const networkOnlyOfTerms: DefectCode[] = network?.isText ? ["bad_network", "network_form"] : [];
   const codesOfTermsOnly = new Set([...absenceDefectsOf(entry), ...assetOnlyOfTerms, ...networkOnlyOfTerms]);
   return {

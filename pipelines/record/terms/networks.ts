@@ -118,13 +118,13 @@ const PLACEHOLDER = /address|placeholder|your|wallet|<|\.\.\.|xxx/i;
 
 /**
  * Does a payee's address have the form of its chain? On EVM chains: 0x and 40 hex digits; on Solana: base58 of 32
- * bytes; elsewhere: any plain text that is no placeholder.
+ * bytes; elsewhere: any plain text that is no placeholder, of 8 characters or more, or a name of NEAR (`ab.near`).
  */
 export function looksLikeAddress(space: string, text: string): boolean {
   if (UNOWNED_ADDRESS.test(text)) return false;
   if (isEvm(space)) return HEX_ADDRESS.test(text);
   if (isSolana(space)) return isBase58Key(text);
-  return /^[A-Za-z0-9:._@/-]{8,200}$/.test(text) && !/address|placeholder|your|wallet/i.test(text);
+  return /^(?:[\w:.@/-]{8,200}|[\w-]+\.near)$/.test(text) && !/address|placeholder|your|wallet/i.test(text);
 }
 
 /** Do we know the form of addresses on this chain? */
@@ -173,6 +173,17 @@ export type AssetForm = "contract" | "code" | "symbol" | "placeholder" | "unknow
 /** Can a client pay with an asset that is named in this way? */
 export const isPayableIn = (form: AssetForm | "missing"): boolean =>
   form === "contract" || form === "code" || form === "symbol";
+
+/** Matches a coin's symbol, or a short name of a contract (`usdc.near`), as the networks write them that we do not know. */
+const NAME_ELSEWHERE = /^[a-z][\w.-]{1,18}$/i;
+
+/**
+ * May some client be able to pay with this asset? In addition to {@link isPayableIn}: with a short name on a CAIP-2
+ * network whose form of addresses we do not know, since its clients may know the name (STX, XNO, lovelace, RLUSD).
+ */
+export const mayBePayableIn = (form: AssetForm | "missing", space: string, asset: string | null): boolean =>
+  isPayableIn(form) ||
+  (form === "unknown" && space.includes(":") && !hasKnownAddresses(space) && NAME_ELSEWHERE.test(asset ?? ""));
 
 /**
  * Determines the way in which terms name an asset.

@@ -257,6 +257,10 @@ describe("honesty: the 402 against the seller's own listing", () => {
   const long = `${solana}KvdpKmnopqrs1`;
   const mint = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v";
   const usdc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
+  const iou = {
+    ...{ network: "xrpl:0", asset: "524C555344000000000000000000000000000000", amount: "10.5" },
+    payTo: "rN7n3473SaZBCG4dFL83w7a1RXtXtbk2D9",
+  };
   const listed = (offer: Record<string, unknown>) => claimsOf({ accepts: [entry(offer)] });
   const schema402 = (schema: unknown) => ({
     extensions: { bazaar: { info: { input: { type: "http" }, output: { schema } } } },
@@ -328,6 +332,15 @@ describe("honesty: the 402 against the seller's own listing", () => {
       listed({ network: solana, asset: mint }),
       [entry({ network: solana, asset: mint.toLowerCase().replaceAll("l", "m") })],
       ["asset_differs"],
+    ],
+    ["a decimal amount of XRPL", listed(iou), [entry(iou)], []],
+    ["another one", listed(iou), [entry({ ...iou, amount: "11.5" })], []],
+    ["another payee of it", listed(iou), [entry({ ...iou, payTo: "r".repeat(30) })], ["pay_to_differs"]],
+    [
+      "a decimal amount elsewhere, where it is none",
+      claimsOf(),
+      [entry({ amount: "0.01" }), entry(iou)],
+      ["network_differs"],
     ],
     ["no terms listed", claimsOf({ accepts: undefined }), [entry({ payTo: other, amount: "99999" })], []],
     ["no listing of its own", null, [entry({ payTo: other })], []],

@@ -143,6 +143,14 @@ const SOLANA = {
   extra: { feePayer: "EGBQqKn968sVv5cQh5Cr72pSTHfxsuzq7o7asqYB5uEV" },
 };
 
+/** A currency that was issued on the XRP Ledger (scheme_exact_xrpl.md). */
+const IOU = {
+  network: "xrpl:0",
+  asset: "524C555344000000000000000000000000000000",
+  amount: "10.5",
+  payTo: "rN7n3473SaZBCG4dFL83w7a1RXtXtbk2D9",
+};
+
 describe("entry by entry", () => {
   const one = (change: Record<string, unknown>) => inHeader({ x402Version: 2, accepts: [entry(change)] });
   test.each<[string, Record<string, unknown>, string[], boolean]>([
@@ -175,6 +183,39 @@ describe("entry by entry", () => {
     ],
     ["ISO 4217 code elsewhere", { network: "stripe:live", asset: "usd", payTo: "acct_12345" }, [], true],
     ["known symbol of its network", { network: "keeta:main", asset: "USDC", payTo: "keeta_aabcdef" }, [], true],
+    ["a decimal number of an issued currency of XRPL", IOU, [], true],
+    ["drops of XRP in decimals", { ...IOU, asset: "XRP" }, ["no_payable_entry", "bad_amount"], false],
+    ["a number of an issued currency", { ...IOU, amount: 10.5 }, ["no_payable_entry", "bad_amount"], false],
+    ["none of an issued currency", { ...IOU, amount: "0.00" }, ["no_payable_entry", "bad_amount"], false],
+    ["an issued currency by its symbol", { ...IOU, asset: "RLUSD" }, [], true],
+    ...(
+      [
+        ["stacks:1", "STX"],
+        ["stacks:1", "sBTC"],
+        ["nano:mainnet", "XNO"],
+        ["cardano:mainnet", "lovelace"],
+        ["kaspa:mainnet", "KAS"],
+        ["casper:casper", "CSPR"],
+        ["near:mainnet", "usdc.near"],
+      ] as const
+    ).map(([network, asset]): [string, Record<string, unknown>, string[], boolean] => [
+      `a symbol of a network that we do not know: ${asset}`,
+      { network, asset, payTo: network.startsWith("near") ? "ab.near" : "plainaddr1234" },
+      [],
+      true,
+    ]),
+    [
+      "a symbol on a network that is none",
+      { network: "our-chain", asset: "ABC", payTo: "plainaddr1234" },
+      ["no_payable_entry", "bad_asset", "bad_network"],
+      false,
+    ],
+    [
+      "a placeholder on a network that we do not know",
+      { network: "stacks:1", asset: "yourtoken", payTo: "plainaddr1234" },
+      ["no_payable_entry", "bad_asset"],
+      false,
+    ],
     [
       "a sentence as asset",
       { network: "keeta:main", asset: "the best coin there is", payTo: "keeta_aabcdef" },
@@ -230,6 +271,15 @@ describe("entry by entry", () => {
         terms: { offers: [{ amount_atomic: null }] },
       });
     }
+  });
+
+  test("a decimal number of an issued currency has no atomic amount and no price, and is never signed", () => {
+    const read = readTerms(
+      { headers: {}, body: Buffer.from(JSON.stringify({ x402Version: 2, accepts: [entry(IOU)] })) },
+      Object.assign(new FakeRail(), { canPay: () => true }),
+    );
+    expect(read).toMatchObject({ readable: true, price: null, payable: null });
+    expect(read.terms.offers).toMatchObject([{ asset: IOU.asset, amount_atomic: null, price: null, payable: false }]);
   });
 
   test("a bad entry beside a good one costs only itself; the cheapest that we sign is chosen", () => {
