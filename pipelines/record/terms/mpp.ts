@@ -1,34 +1,38 @@
 import { clean, get, isObject, text } from "../json.ts";
 import { parseAtomic } from "../money.ts";
-import { type AssetForm, classifyAsset, readNetwork, usdcOf } from "./networks.ts";
+import { NETWORK_NAMES } from "../networks.ts";
+import { type AssetForm, classifyAsset, usdcOf } from "./networks.ts";
 
 /**
  * Reads the request in an mpp challenge, which states what is to be paid. Used for records of 402s and for clients
  * that are about to pay.
  */
 
-/** Our network names by the cluster names that mpp's Solana method uses. */
-const CLUSTERS: Readonly<Record<string, string>> = { "mainnet-beta": "solana", devnet: "solana-devnet" };
+const SOLANA = NETWORK_NAMES.solana;
 
 /**
- * Reads the chain that a request names, as a number or a text. If the request names none, the result is `unknown`,
- * since the protocol's drafts disagree on a default.
+ * CAIP-2 ids by the names (or numbers) that a method has for its networks, of the methods whose networks are no EVM
+ * chains. On Solana a request that names no network is for `mainnet`, which an older draft called `mainnet-beta`.
+ */
+const NETWORKS = {
+  solana: { mainnet: SOLANA, "mainnet-beta": SOLANA, devnet: NETWORK_NAMES["solana-devnet"] },
+  hedera: { 295: "hedera:mainnet", 296: "hedera:testnet" },
+};
+
+/**
+ * Reads the network that a request names, as a number or a text. If the request names none, the result is `unknown`
+ * except on Solana, since the drafts of the other methods disagree on a default.
  */
 function readNetworkOfRequest(method: string, request: unknown): { id: string; raw: string } {
   const details = get(request, "methodDetails");
-  const statedChain = get(details, "chainId") ?? get(details, "evm", "chainId");
+  const stated =
+    method === "solana" ? get(details, "network") : (get(details, "chainId") ?? get(details, "evm", "chainId"));
   const raw =
-    typeof statedChain === "string"
-      ? clean(statedChain.trim(), 120)
-      : Number.isSafeInteger(statedChain)
-        ? String(statedChain)
-        : "";
+    typeof stated === "string" ? clean(stated.trim(), 120) : Number.isSafeInteger(stated) ? String(stated) : "";
+  const own = get(NETWORKS, method);
   const chainId = /^(?:eip155:)?([1-9]\d{0,15})$/.exec(raw)?.[1];
-  if (chainId !== undefined) return { id: `eip155:${chainId}`, raw };
-  const cluster = method === "solana" ? text(get(details, "network"), 60) : undefined;
-  if (cluster === undefined) return { id: "unknown", raw };
-  const network = readNetwork(Object.hasOwn(CLUSTERS, cluster) ? CLUSTERS[cluster] : undefined);
-  return { id: network?.id ?? "unknown", raw: cluster };
+  const id = own ? get(own, stated == null ? "mainnet" : raw) : chainId && `eip155:${chainId}`;
+  return { id: (id as string | undefined) ?? "unknown", raw };
 }
 
 export interface MppRequest {

@@ -301,6 +301,8 @@ describe("mpp", () => {
     b64({ amount: "5000", currency: ASSET, recipient: PAY_TO, methodDetails: { chainId: 84532 }, ...change });
   const challenge = (params = "", ask = request()): string =>
     `Payment id="a", realm="r", method="evm", intent="charge", request="${ask}"${params}`;
+  const MINT = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v";
+  const HEDERA = { currency: "0.0.456858", recipient: "0.0.12345" };
   const read = (line: string): Read =>
     readTerms({ headers: { "www-authenticate": line }, body: Buffer.from("") }, rail);
   const offers = (line: string) => read(line).terms.offers;
@@ -348,6 +350,32 @@ describe("mpp", () => {
       challenge("", request({ currency: "SOL", methodDetails: { network: "mainnet-beta" } })).replace("evm", "solana"),
       [{ network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", network_raw: "mainnet-beta" }],
     ],
+    ...(
+      [
+        [{ network: "mainnet" }, { network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", price: "0.005000" }],
+        [{}, { network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", network_raw: "", price: "0.005000" }],
+        [{ network: "devnet" }, { network: "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1" }],
+        [{ network: "localnet" }, { network: "unknown", network_raw: "localnet", price: null }],
+        [{ network: { name: "mainnet" } }, { network: "unknown", price: null }],
+      ] as const
+    ).map(([methodDetails, want]): [string, string, Record<string, unknown>[]] => [
+      `Solana's draft: ${JSON.stringify(methodDetails)}`,
+      challenge(
+        "",
+        request({ currency: MINT, recipient: "4HVvnhyXTkMnPbMBo9r3kfvYhzW4JSbLGdXg9SkUcVSe", methodDetails }),
+      ).replace("evm", "solana"),
+      [want],
+    ]),
+    [
+      "Hedera's numbers are no EVM chains",
+      challenge("", request({ ...HEDERA, methodDetails: { chainId: 295 } })).replace("evm", "hedera"),
+      [{ network: "hedera:mainnet", network_raw: "295", asset: "0.0.456858", pay_to: "0.0.12345" }],
+    ],
+    [
+      "a number that Hedera does not have",
+      challenge("", request({ ...HEDERA, methodDetails: { chainId: 8453 } })).replace("evm", "hedera"),
+      [{ network: "unknown", network_raw: "8453" }],
+    ],
   ])("%s", (_name, line, want) => expect(offers(line)).toMatchObject(want));
 
   test.each<[string, Record<string, unknown>, string, string[]]>([
@@ -356,6 +384,8 @@ describe("mpp", () => {
     ["a recipient that is no address", { recipient: "acct_1" }, "evm", ["no_payable_entry", "bad_pay_to"]],
     ["no recipient", { recipient: undefined }, "tempo", ["no_payable_entry", "bad_pay_to"]],
     ["an ISO code and an account", { currency: "usd", recipient: "acct_1", methodDetails: {} }, "stripe", []],
+    ["Hedera's token and account", { ...HEDERA, methodDetails: { chainId: 295 } }, "hedera", []],
+    ["the word of USDC's gateway", { currency: "usdc", methodDetails: {} }, "usdc", []],
     ["satoshis", { currency: "sat", recipient: undefined, methodDetails: {} }, "lightning", []],
   ])("%s", (_name, change, method, want) =>
     expect(codes(read(challenge("", request(change)).replace("evm", method)))).toEqual(want),
