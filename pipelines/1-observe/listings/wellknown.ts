@@ -214,8 +214,9 @@ function isPaid(card: JsonObject): boolean {
 
 /**
  * Reads the paid endpoints of an agent card: those that its skills, tools and capabilities name, and every interface
- * that speaks x402; if there are none, the agent itself at its address (JSON-RPC over POST). For a card that is not
- * marked as paid, only endpoints with their own terms are listed. Parts that are free are left out.
+ * that speaks x402; if there are none, the agent itself at its address (JSON-RPC over POST), which A2A 1.0 has in an
+ * interface. For a card that is not marked as paid, only endpoints with their own terms are listed. Parts that are free
+ * are left out.
  */
 export function readAgentCard(card: JsonObject): JsonObject[] {
   const capabilities = isObject(card.capabilities) ? Object.values(card.capabilities).filter(isObject) : [];
@@ -224,14 +225,20 @@ export function readAgentCard(card: JsonObject): JsonObject[] {
   // A card that is itself free lists only endpoints that have their own terms.
   if (!isPaid(card) || isFree(card))
     return namedItems.filter((item) => item.accepts !== undefined).slice(0, MAX_CARD_ITEMS);
-  const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)].filter((one) =>
-    /^x402$/i.test(String(get(one, "protocol") ?? get(one, "protocolBinding") ?? "")),
-  );
-  const interfaceItems = interfaces.flatMap((one): JsonObject[] => {
-    const url = text(get(one, "url"), 4096);
-    return url ? [{ url, description: text(get(one, "description"), 2000) }] : [];
-  });
-  const agentUrl = text(card.url, 4096);
+  const interfaces = [...asList(card.supportedInterfaces), ...asList(card.additionalInterfaces)];
+  const interfacesOf = (binding: string): { url: string; description: string | undefined }[] =>
+    interfaces.flatMap((one) => {
+      const stated = get(one, "protocol") ?? get(one, "protocolBinding") ?? "";
+      const url = text(get(one, "url"), 4096);
+      if (!url || String(stated).toLowerCase() !== binding) return [];
+      return [{ url, description: text(get(one, "description"), 2000) }];
+    });
+  const interfaceItems: JsonObject[] = interfacesOf("x402");
+  const restUrl = interfacesOf("http+json")[0]?.url;
+  const agentUrl =
+    text(card.url, 4096) ??
+    interfacesOf("jsonrpc")[0]?.url ??
+    (restUrl === undefined ? undefined : `${withoutSlashes(restUrl)}/message:send`);
   const agentItem =
     namedItems.length + interfaceItems.length === 0 && agentUrl
       ? [{ url: agentUrl, method: "POST", description: card.description }]

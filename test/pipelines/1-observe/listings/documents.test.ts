@@ -264,6 +264,31 @@ describe("agent cards", () => {
       card({ ...paid, supportedInterfaces: [{ url: "https://t.example/x", protocol: "x402" }] }),
       ["- https://t.example/x"],
     ],
+    [
+      "A2A 1.0: the address stands in an interface, JSON-RPC first",
+      card({
+        ...{ ...paid, url: undefined },
+        supportedInterfaces: [
+          { url: "https://s.example:50051", protocolBinding: "GRPC" },
+          { url: "https://s.example/rest/", protocolBinding: "HTTP+JSON" },
+          { url: "https://s.example/rpc", protocolBinding: "JSONRPC" },
+        ],
+      }),
+      ["POST https://s.example/rpc"],
+    ],
+    [
+      "A2A 1.0 over REST",
+      card({
+        ...{ ...paid, url: undefined },
+        supportedInterfaces: [{ url: "https://s.example/rest/", protocolBinding: "HTTP+JSON" }],
+      }),
+      ["POST https://s.example/rest/message:send"],
+    ],
+    [
+      "A2A 1.0 over gRPC alone, which is not called",
+      card({ ...paid, url: undefined, supportedInterfaces: [{ url: "https://s.example", protocolBinding: "GRPC" }] }),
+      [],
+    ],
     ["authentication by x402", card({ authentication: { schemes: ["x402"] } }), ["POST https://s.example/a2a"]],
     ["authentication by another scheme", card({ authentication: { schemes: ["bearer"] } }), []],
     [
