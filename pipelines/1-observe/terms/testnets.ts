@@ -32,7 +32,10 @@ const TESTNETS: ReadonlySet<string> = new Set([
   // Devnet and testnet of Solana, by the first 32 characters of their genesis hashes (CAIP-2).
   "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
   "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
+  // Networks that are told apart by numbers; others name themselves a test network (`hedera:testnet`).
+  ...["xrpl:1", "xrpl:2", "aptos:2", "stacks:2147483648"],
 ]);
 
 /** Is this a test network, whose money has no value? @param network a CAIP-2 id */
-export const isTestnet = (network: string): boolean => TESTNETS.has(network);
+export const isTestnet = (network: string): boolean =>
+  TESTNETS.has(network) || /^[a-z0-9-]+:(?:testnet|devnet|previewnet)$/.test(network);
