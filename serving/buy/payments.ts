@@ -107,18 +107,22 @@ function escrowFieldsOf(header: string, accepted: unknown, payload: unknown) {
 
 /**
  * Parses the payment of a request: `PAYMENT-SIGNATURE` (x402 version 2) or `X-PAYMENT` (version 1); null without one.
+ * Some clients send one payment in both headers; its own `x402Version` then decides which of them is read.
  * @throws Problem bad_payment for a malformed payment, or two payments
  */
 export function paymentOf(headers: Headers): Payment | null {
   const v2Header = headers.get("payment-signature");
   const v1Header = headers.get("x-payment");
   if (v2Header === null && v1Header === null) return null;
-  if (v2Header !== null && v1Header !== null)
-    return refuse("PAYMENT-SIGNATURE", "came beside X-PAYMENT: send one payment");
-  const headerName = v2Header === null ? "X-PAYMENT" : "PAYMENT-SIGNATURE";
-  const raw = decodeHeader(headerName, (v2Header ?? v1Header)!.trim());
-  const shape = v2Header === null ? Version1.safeParse(raw) : Version2.safeParse(raw);
-  if (!shape.success) return refuse(headerName, `is no payment of x402 version ${v2Header === null ? 1 : 2}`);
+  const isTwofold = v2Header !== null && v1Header !== null;
+  if (isTwofold && v2Header.trim() !== v1Header.trim())
+    return refuse("PAYMENT-SIGNATURE", "came beside another X-PAYMENT: send one payment");
+  const writtenName = v2Header === null ? "X-PAYMENT" : "PAYMENT-SIGNATURE";
+  const raw = decodeHeader(writtenName, (v2Header ?? v1Header)!.trim());
+  const isVersion1 = v2Header === null || (isTwofold && Version1.safeParse(raw).success);
+  const headerName = isVersion1 ? "X-PAYMENT" : writtenName;
+  const shape = isVersion1 ? Version1.safeParse(raw) : Version2.safeParse(raw);
+  if (!shape.success) return refuse(headerName, `is no payment of x402 version ${isVersion1 ? 1 : 2}`);
   const { data } = shape;
   const offer = data.x402Version === 1 ? data : data.accepted;
   const signedAuthorization = authorizationOf(data);
