@@ -103,8 +103,8 @@ async function observeShareOnce(
   const removeHandlers = onStopSignal(() => stop.abort(new Error("stopped")));
   const plan = await waitForCommittedPlan(observingJobParts, dayOf(now), stop.signal);
   const calls = await observer.observeShare(plan, dayStart(plan.day), now, Promise.resolve());
-  await observer.awaitSettlements();
-  await observer.showingsEnded();
+  await observer.followUpCalls();
+  await observer.waitForShowings();
   removeHandlers();
   return { day: plan.day, ...calls };
 }

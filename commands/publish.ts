@@ -18,7 +18,7 @@ import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
 import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/protocol/publishing.ts";
 import { Standby } from "../pipelines/roles/protocol/standby.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../pipelines/roles/record-identity.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
@@ -98,7 +98,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", PublisherJobParts>("publisher", {
 export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
   await checkAtStart(config, "publish", options);
   // Machines with a shared log need the same keys, which an operator copies to them, so no role creates keys there.
-  if (config.log === null) await makeKeysFor(config, systemClock.now());
+  if (config.log === null) await ensureKeysFor(config, systemClock.now());
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
   await withOpen(openPublisherParts(config, systemClock), (parts) =>
     withStatus(config, parts, role, options, async (status) => {

@@ -3,7 +3,12 @@ import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { get, isObject } from "../1-observe/json.ts";
 import { buildRequest } from "../1-observe/probe/request.ts";
-import { type CurrentListing, type CurrentRow, parseListing, toListedCap } from "../1-observe/probe/unplanned.ts";
+import {
+  type CurrentListing,
+  type CurrentRow,
+  parseCurrentListing,
+  toListedCap,
+} from "../1-observe/probe/unplanned.ts";
 import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
 import { type ListedOffer, MAX_LISTED_OFFERS } from "../record/leaf.ts";
@@ -108,7 +113,7 @@ async function readRequests(lake: Lake, endpoints: readonly { cap: string }[]): 
   const caps = JSON.stringify(endpoints.map(({ cap }) => cap));
   for await (const batch of lake.stream<CurrentRow>(sql("queries/listings:current"), { caps })) {
     await forEachYielding(batch, ROWS_PER_TURN, (row) => {
-      const request = describeRequest(parseListing(row));
+      const request = describeRequest(parseCurrentListing(row));
       if (request !== null) requests.set(row.cap, request);
     });
   }

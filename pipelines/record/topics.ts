@@ -26,7 +26,7 @@ export const PERMANENT_TOPICS = ["watchers", "orders"] as const satisfies readon
 export type IngestedTopic = Exclude<Topic, (typeof PERMANENT_TOPICS)[number]>;
 
 /** The topics as an argument for opening a log. `kept`: the topics from which no record is dropped. */
-export const LOG_TOPICS = { topics: TOPICS, kept: PERMANENT_TOPICS } as const;
+export const LOG_TOPIC_OPTIONS = { topics: TOPICS, kept: PERMANENT_TOPICS } as const;
 
 /**
  * The consumer group whose members are owners: processes that ingest and grade, each for some of the partitions.

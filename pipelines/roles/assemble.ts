@@ -152,7 +152,7 @@ export async function assemble(
   const close = async () => {
     await notifier.stop();
     observer.stop();
-    await observer.showingsEnded();
+    await observer.waitForShowings();
     await hostShare?.hosts.close();
     await askRunner?.waitUntilIdle();
     classes.close();

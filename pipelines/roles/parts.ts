@@ -22,7 +22,7 @@ import { createLogger, createMetrics, type Logger, type Metrics } from "../../in
 import { type CheckpointTrust, originOf, trustOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
-import { LOG_TOPICS } from "../record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../record/topics.ts";
 import { foldersOf, OBSERVER_SECRET_NAME, PAGES_SECRET_NAME } from "./data-folder.ts";
 import {
   checkRecord,
@@ -162,7 +162,7 @@ async function openRecord(
     publishes ? await openStore(config, "public", folders.public) : await openPublicReader(config),
   );
   const identity = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
-  const log = keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLogOf(identity)));
+  const log = keep(await openLog(config, LOG_TOPIC_OPTIONS, folders.log, logger, knownLogOf(identity)));
   await refuseLostStores(identity, log);
   await markPrivate(privateStore, identity, log);
   return { log, privateStore, publicStore };
@@ -289,7 +289,7 @@ export function openServingParts(config: Config) {
     const knownLog: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
     return {
       config,
-      log: keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLog)),
+      log: keep(await openLog(config, LOG_TOPIC_OPTIONS, folders.log, logger, knownLog)),
       publicStore,
       secret: sells ? loadSecret(folders.keys, OBSERVER_SECRET_NAME) : null,
       egress: keep(createConfiguredEgress(config)),

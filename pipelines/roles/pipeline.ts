@@ -203,8 +203,8 @@ export class Pipeline {
   /** Makes every call of the plan whose time is from `from` to before `to` and that is not recorded yet. */
   async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
     const report = await this.parts.observer.observeSpan(plan, from, to);
-    await this.parts.observer.awaitSettlements();
-    await this.parts.observer.showingsEnded();
+    await this.parts.observer.followUpCalls();
+    await this.parts.observer.waitForShowings();
     return report;
   }
 

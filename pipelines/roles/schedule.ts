@@ -29,7 +29,7 @@ export interface ScheduleParts {
  */
 export const OBSERVER_WORK = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.startAsks(),
-  settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
+  settlements: ({ observer }: ScheduleParts) => observer.followUpCalls(),
   buyers: ({ observer }: ScheduleParts) => observer.readBuyers(),
   intake: ({ pipeline, catalogues }: ScheduleParts) => pipeline.intake(catalogues, true),
   resume: ({ pipeline, catalogues }: ScheduleParts) => pipeline.resumeIntake(catalogues),

@@ -5,7 +5,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS, OBSERVERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OBSERVERS } from "../../pipelines/record/topics.ts";
 import {
   listed,
   observeAll,
@@ -31,7 +31,7 @@ const open: Process<Ownership>[] = [];
 beforeAll(async () => {
   kafka = await startKafka();
   log = await openKafkaLog(place(), {
-    ...LOG_TOPICS,
+    ...LOG_TOPIC_OPTIONS,
     logger,
     create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
   });
