@@ -18,9 +18,9 @@ import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
 import {
   type CorrectionRecord,
-  HANDSHAKE_REQUEST_MAX,
   type HandshakeRequest,
   isAnyPositionLower,
+  MAX_HANDSHAKE_REQUEST_CHARS,
   MAX_PAY_TOS,
   type Positions,
   type VolatileRow,
@@ -277,10 +277,10 @@ export function describeRequest(listing: CurrentListing): string | null {
         ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
       };
   const text = JSON.stringify(handshakeRequest);
-  if (text.length > HANDSHAKE_REQUEST_MAX) return "";
+  if (text.length > MAX_HANDSHAKE_REQUEST_CHARS) return "";
   const schema = shortenSchema(listing.claims.input_schema);
   const textWithSchema = schema === null ? text : JSON.stringify({ ...handshakeRequest, schema });
-  return textWithSchema === "{}" ? null : textWithSchema.length > HANDSHAKE_REQUEST_MAX ? text : textWithSchema;
+  return textWithSchema === "{}" ? null : textWithSchema.length > MAX_HANDSHAKE_REQUEST_CHARS ? text : textWithSchema;
 }
 
 interface DayRow extends HistoryDay {

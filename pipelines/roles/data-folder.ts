@@ -39,8 +39,8 @@ export const OBSERVER_SECRET_NAME = "observer";
 export const PAGES_SECRET_NAME = "pages";
 
 /**
- * Makes keys and secrets in the data folder if there are none.
- * @returns false if the keys existed already
+ * Makes the keys and secrets that the data folder lacks, and keeps those that it has.
+ * @returns true if the keys were made; false if they existed already
  */
 export function ensureKeys(dataDir: string, validFrom: Date): boolean {
   const dir = foldersOf(dataDir).keys;

@@ -241,7 +241,7 @@ export async function knownLogOfPublished(
 /**
  * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record: readers could not
  * verify that record any more, and the opaque names that are derived from the secrets would change.
- * @returns false if the keys existed already
+ * @returns true if the keys were made; false if they existed already
  * @throws Failure `record` if the record's keys are lost
  */
 export async function ensureKeysFor(config: Config, validFrom: Date): Promise<boolean> {

@@ -15,7 +15,7 @@ import { openS3Store, type S3Bucket } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import type { BudgetReport } from "../../pipelines/budget/report.ts";
 import { addDays } from "../../pipelines/record/time.ts";
-import { LOG_TOPIC_OPTIONS, OWNERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OWNER_GROUP } from "../../pipelines/record/topics.ts";
 import { ensureKeys } from "../../pipelines/roles/data-folder.ts";
 import { JWKS, ORIGIN } from "../pipelines/4-publish/world.ts";
 import { archiveStory, FIRST, type Share } from "../pipelines/roles/archive-story.ts";
@@ -51,7 +51,7 @@ async function joinAll(count: number): Promise<Share[]> {
   for (let n = 0; n < count; n++) {
     // The session is longer than any stall of this process, which does the work of all.
     const how = { logger, partitions: PARTITIONS, sessionMs: 60_000 };
-    joined.push(await joinGroup({ brokers: kafka.brokers, prefix: "archive" }, OWNERS, how));
+    joined.push(await joinGroup({ brokers: kafka.brokers, prefix: "archive" }, OWNER_GROUP, how));
   }
   members.push(...joined);
   await dealt();

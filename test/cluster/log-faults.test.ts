@@ -7,7 +7,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { AppendedRecord, Log, LogRecord } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPIC_OPTIONS, OWNERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OWNER_GROUP } from "../../pipelines/record/topics.ts";
 import { record } from "../infra/log/contract.ts";
 import { compressByGzip } from "./gzip-topics.ts";
 
@@ -233,7 +233,7 @@ describe.concurrent("a network between client and broker", () => {
       step: 3,
       call: async ({ brokers }) => {
         const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
-        const member = await joinGroup(addressOf(brokers, `joined-${fresh++}`), OWNERS, options);
+        const member = await joinGroup(addressOf(brokers, `joined-${fresh++}`), OWNER_GROUP, options);
         await holdsAll(member, 0);
         await member.close();
       },
@@ -278,7 +278,7 @@ describe.concurrent("a network between client and broker", () => {
     through(async (network) => {
       const log = await opened(network);
       const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
-      const member = await joinGroup(addressOf(network.brokers, "forgotten"), OWNERS, options);
+      const member = await joinGroup(addressOf(network.brokers, "forgotten"), OWNER_GROUP, options);
       await holdsAll(member, 0);
       const { generation } = member;
       await log.append([record(TOPIC, 0)]);

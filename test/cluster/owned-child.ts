@@ -16,7 +16,7 @@ import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { FollowedRecord } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { LOG_TOPIC_OPTIONS, OWNERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OWNER_GROUP } from "../../pipelines/record/topics.ts";
 import { holdAssigned, Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../../pipelines/roles/protocol/publishing.ts";
 import { Standby } from "../../pipelines/roles/protocol/standby.ts";
@@ -69,7 +69,7 @@ async function ownUntilKilled(): Promise<void> {
   const lake = await openLake(join(place.dir, "lake.duckdb"), settings);
   const common = { log, privateStore, lake, clock, logger, metrics };
   const ingest = createIngest({ ...common, partitions: [] });
-  const ownership = await joinGroup(address, OWNERS, {
+  const ownership = await joinGroup(address, OWNER_GROUP, {
     logger,
     partitions: log.partitions,
     sessionMs: place.sessionMs,

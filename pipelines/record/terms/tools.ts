@@ -35,15 +35,15 @@ const MAX_WRAPPED = 3;
 /** Largest number of parts of a result's content that are read. */
 const MAX_PARTS = 64;
 
-function collectDemands(value: unknown, demands: ToolDemands, depth = MAX_WRAPPED): void {
+function collectDemands(value: unknown, demands: ToolDemands, levelsLeft = MAX_WRAPPED): void {
   if (!isObject(value)) return;
   const accepts = get(value, "accepts");
   if (typeof accepts === "object" && accepts !== null) demands.terms.push(value);
   const challenges = get(value, "challenges");
   if (Array.isArray(challenges)) demands.challenges.push(...challenges.slice(0, MAX_PARTS));
   if (Array.isArray(challenges) && challenges.length > MAX_PARTS) demands.isUnread = true;
-  if (depth === 0) return;
-  for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), demands, depth - 1);
+  if (levelsLeft === 0) return;
+  for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), demands, levelsLeft - 1);
 }
 
 function collectFromText(content: unknown, demands: ToolDemands): void {

@@ -131,9 +131,9 @@ test("the record remembers for a week that it was looked at", async () => {
   const world = await opened(retry(8, "refused"));
   await world.ingest.ingest.pass();
   const memory = createMemory(world.ingest.lake);
-  expect(await memory.retriedSince(CAP, block(8, 4_000))).toBe(true);
-  expect(await memory.retriedSince(CAP, block(8, 4_001))).toBe(false);
-  expect(await memory.retriedSince(capOf("b"), block(0))).toBe(false);
+  expect(await memory.wasRetriedSince(CAP, block(8, 4_000))).toBe(true);
+  expect(await memory.wasRetriedSince(CAP, block(8, 4_001))).toBe(false);
+  expect(await memory.wasRetriedSince(capOf("b"), block(0))).toBe(false);
 });
 
 test("who settled, how long after the answer, what never settled, and what was signed", async () => {

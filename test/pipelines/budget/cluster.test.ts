@@ -4,7 +4,7 @@ import { type Caps, Ledger, recipientOf } from "../../../pipelines/1-observe/pla
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { isFresh, readStoredReport } from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
-import type { Spent } from "../../../pipelines/record/memory.ts";
+import type { SpentSum } from "../../../pipelines/record/memory.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { fc } from "../../helpers/histories.ts";
 import { CAPS } from "../1-observe/world.ts";
@@ -65,7 +65,7 @@ test("observers that are started with lower caps than the plan was drawn with st
       fc.array(call, { maxLength: 120, size: "max" }),
       async (lines, lowered, ever, calls) => {
         // The record as the lake has it when an observer asks: what all of them have spent by then.
-        const record: Spent[] = lines.map(({ host, price, paid, paidTo }, i) => ({
+        const record: SpentSum[] = lines.map(({ host, price, paid, paidTo }, i) => ({
           ...{ cap: `cap ${i}`, host, payTo: paidTo, micro: price * BigInt(paid) },
         }));
         const made = lines.map(({ paid }) => paid);

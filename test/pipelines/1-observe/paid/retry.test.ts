@@ -90,7 +90,7 @@ describe("the proof of a call that was answered, shown once more", () => {
     expect(retried(world)).toHaveLength(1);
     const [cap] = (await world.memory.listed()).map((one) => one.cap);
     const at = world.log.envelopes().find(({ type }) => type === "paid.followup")!.observed_at;
-    expect(await world.memory.retriedSince(cap!, at)).toBe(true);
+    expect(await world.memory.wasRetriedSince(cap!, at)).toBe(true);
     // Another process knows it of the record.
     await world.restart().observeSpan({ ...plan, day: plan.day }, START, END);
     expect(retried(world)).toHaveLength(1);

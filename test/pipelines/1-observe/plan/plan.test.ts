@@ -18,7 +18,7 @@ import {
   retestWeight,
 } from "../../../../pipelines/1-observe/plan/steps.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
-import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
+import type { ListedCap, SpentSum } from "../../../../pipelines/record/memory.ts";
 import { DayPlan } from "../../../../pipelines/record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../../../pipelines/record/time.ts";
 import { fc } from "../../../helpers/histories.ts";
@@ -447,7 +447,12 @@ describe("money", () => {
   const pay = (cap: string, micro: bigint, host = "a", payTo = "p"): Payment => ({
     ...{ cap, ...recipientOf(host, payTo), micro, block: 0 },
   });
-  const spentAt = (host: string, payTo: string, micro: bigint, cap = "before"): Spent => ({ cap, host, payTo, micro });
+  const spentAt = (host: string, payTo: string, micro: bigint, cap = "before"): SpentSum => ({
+    cap,
+    host,
+    payTo,
+    micro,
+  });
   /** So much on the day in all; so much of it at the host that the tests pay. */
   const memory = (total: bigint, host = 0n) => ({
     spentOn: async () => [spentAt("a", "q", host), spentAt("z", "z", total - host)],

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { reservationsOf, reservedMicro } from "../../../../pipelines/1-observe/plan/plan.ts";
 import { type Caps, capDomain, Ledger, type Payment, recipientOf } from "../../../../pipelines/1-observe/plan/spend.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
-import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
+import type { ListedCap, SpentSum } from "../../../../pipelines/record/memory.ts";
 import { formatMoney } from "../../../../pipelines/record/money.ts";
 import type { DayPlan, PlanLine } from "../../../../pipelines/record/plan.ts";
 import { addDays, dayStart } from "../../../../pipelines/record/time.ts";
@@ -44,7 +44,7 @@ const reasons = (plan: DayPlan): Record<string, number> => {
 async function opened(
   plan: DayPlan,
   caps: Caps,
-  spent: readonly Spent[] = [],
+  spent: readonly SpentSum[] = [],
   calls: bigint | null = null,
 ): Promise<Ledger> {
   const ever = spent.reduce((sum, { micro }) => sum + micro, 0n);
@@ -299,8 +299,8 @@ async function live(
   sellers: ReadonlyMap<string, Seller>,
   observers: number,
   restartEvery: number,
-): Promise<{ spent: Spent[]; refused: { line: PlanLine; payment: Payment; says: string }[] }> {
-  const spent: Spent[] = [];
+): Promise<{ spent: SpentSum[]; refused: { line: PlanLine; payment: Payment; says: string }[] }> {
+  const spent: SpentSum[] = [];
   const refused: { line: PlanLine; payment: Payment; says: string }[] = [];
   const calls = observers > 1 ? CALLS : null;
   const ledgers: (Ledger | null)[] = Array.from({ length: observers }, () => null);
@@ -325,7 +325,7 @@ async function live(
   return { spent, refused };
 }
 
-function holdsCaps(caps: Caps, spent: readonly Spent[]): void {
+function holdsCaps(caps: Caps, spent: readonly SpentSum[]): void {
   const sums = new Map<string, bigint>();
   const add = (key: string, micro: bigint) => sums.set(key, (sums.get(key) ?? 0n) + micro);
   for (const { host, payTo, micro } of spent) {
