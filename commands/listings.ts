@@ -224,7 +224,7 @@ export async function importUrl(
   const document = await readDocument(egress, url, reader);
   if ("fault" in document)
     throw new Failure(document.fault === "unreachable" ? "unreachable" : "unreadable", document.says);
-  const { listed: parsedListing, source: documentSource } = document;
+  const { listing: parsedListing, source: documentSource } = document;
   if (isCatalogue(url, parsedListing)) {
     const catalogue = new URL(url);
     catalogue.search = "";
