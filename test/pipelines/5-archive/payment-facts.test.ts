@@ -3,7 +3,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
-import type { Retry } from "../../../pipelines/record/vocabulary.ts";
+import type { RetryOutcome } from "../../../pipelines/record/vocabulary.ts";
 import { readPaymentFacts } from "../../../pipelines/record/volatile.ts";
 import { linesAt, ofKind } from "../../helpers/published.ts";
 import {
@@ -61,7 +61,7 @@ const callsOf = (beside: boolean, unsettled?: number): NewRecord[] =>
           }),
         ]),
   ]).flat();
-const retry = (n: number, outcome: Retry, ms = 4_000): NewRecord =>
+const retry = (n: number, outcome: RetryOutcome, ms = 4_000): NewRecord =>
   followup("a", paidAt(n).eventId, block(n, ms), {
     kind: "retried",
     retried: { outcome, status: 200, same_bytes: null },

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Retry } from "../../../../pipelines/record/vocabulary.ts";
+import type { RetryOutcome } from "../../../../pipelines/record/vocabulary.ts";
 import { END, listAndPlan, payOnce, START } from "../day.ts";
 import {
   answer,
@@ -36,7 +36,7 @@ function onceThen(world: FakeWorld, again: Handler): Handler {
 const retried = (world: FakeWorld) => world.log.bodies("paid.followup").filter(({ kind }) => kind === "retried");
 
 describe("the proof of a call that was answered, shown once more", () => {
-  test.each<[string, Handler, Retry, object]>([
+  test.each<[string, Handler, RetryOutcome, object]>([
     [
       "the same bytes",
       (asked) => answer(200, { sum: sumOf(asked.url) }),
