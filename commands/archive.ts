@@ -7,7 +7,7 @@ import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { createArchivePlace } from "../pipelines/5-archive/place.ts";
 import { type SupersedeParts, supersede } from "../pipelines/5-archive/supersede.ts";
-import { type ArchiveReport, archiveDays, createPrinter } from "../pipelines/roles/days.ts";
+import { type ArchiveReport, archiveDays, createPrinterOpener } from "../pipelines/roles/days.ts";
 import type { OpenIngest } from "../pipelines/roles/open-ingest.ts";
 import { openParts, type Parts } from "../pipelines/roles/parts.ts";
 import { Owner } from "../pipelines/roles/protocol/owner.ts";
@@ -50,10 +50,10 @@ async function openArchive(parts: Parts, clock: Clock, { lake, ingest }: OpenIng
   const protocolParts = { ...stores, log, clock, logger, metrics };
   const owner = new Owner({ ...protocolParts, lake, ingest, ownership, followed: publisher });
   const publishing = new Publishing({ ...protocolParts, publisher });
-  const filing = { ...place, scratch: createPrinter(lake) };
+  const archivingParts = { ...place, openPrinter: createPrinterOpener(lake) };
   return {
     parts: { ...place, lake, privateStore, publisher, logId: log.id },
-    archive: (now) => archiveDays({ owner, publishing, filing }, now),
+    archive: (now) => archiveDays({ owner, publishing, archivingParts }, now),
   };
 }
 

@@ -75,7 +75,7 @@ export const reinstate = (config: Config, id: string, options: OptionsOf<"reinst
   withResult(config, options.json, async (reading, parts) => {
     const records = new CorrectionRecords();
     for (let partition = 0; partition < reading.partitions; partition++) {
-      for await (const fact of reading.facts("corrections", partition, null)) records.add(fact);
+      for await (const fact of reading.readFacts("corrections", partition, null)) records.add(fact);
     }
     const { cap, body } = planReinstatement(records, id, options.says);
     await recorderOf(parts).append([createCorrectionDraft("reinstated", cap, body, systemClock.now())]);

@@ -7,14 +7,14 @@ import { originOf, witnessName } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { DAY_MS } from "../pipelines/record/time.ts";
 import { foldersOf } from "../pipelines/roles/data-folder.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder } from "./files.ts";
 import { print } from "./printer.ts";
 import type { OptionsOf } from "./table.ts";
 
 /** `touchstone keygen`: creates the keys if there are none, and prints their ids. */
 export async function makeKeysCommand(config: Config, options: OptionsOf<"keygen">): Promise<void> {
-  const wereKeysMade = await makeKeysFor(config, systemClock.now());
+  const wereKeysMade = await ensureKeysFor(config, systemClock.now());
   const dir = foldersOf(config.data_dir).keys;
   const keys = loadKeys(dir);
   const kids = Object.fromEntries(PURPOSES.map((name) => [name, keys[name].kid]));

@@ -13,7 +13,7 @@ import { createLogger } from "../infra/telemetry.ts";
 import { type Books, booksOf, type Difference, findDifferences, type Owed } from "../pipelines/orders/ledger.ts";
 import { OrderTable } from "../pipelines/orders/order-table.ts";
 import { formatSum } from "../pipelines/record/money.ts";
-import { LOG_TOPICS } from "../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../pipelines/record/topics.ts";
 import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
@@ -108,7 +108,7 @@ export async function ledgerOf(config: Config, rpcUrl?: string | null): Promise<
   const assets: LedgerReport["assets"] = [];
   // Opening a log that does not exist would create it. Without a log there are no orders.
   if (config.log === null && !existsSync(dir)) return { schema: "svc.ledger.v1", assets };
-  await withOpen(openLog(config, LOG_TOPICS, dir, createLogger(config.log_level)), async (log) => {
+  await withOpen(openLog(config, LOG_TOPIC_OPTIONS, dir, createLogger(config.log_level)), async (log) => {
     const table = new OrderTable(Number.POSITIVE_INFINITY);
     await new LogTail(log, "orders", (record) => table.apply(record)).catchUp();
     const chain = typeof rpcUrl === "string" ? await chainOf(rpcUrl) : null;

@@ -49,7 +49,7 @@ const textOf = (value: unknown): string | null => (typeof value === "string" && 
 async function readEndpoints(reading: LogHistoryReader): Promise<ListedEndpoint[]> {
   const endpoints = new Map<string, ListedEndpoint & { bySource: Map<string, SourceState> }>();
   for (let partition = 0; partition < reading.partitions; partition++) {
-    for await (const { type, body, key, observedAt } of reading.facts("listings", partition, null)) {
+    for await (const { type, body, key, observedAt } of reading.readFacts("listings", partition, null)) {
       const [source, source_id] = [textOf(body.source), textOf(body.source_id) ?? ""];
       if (source === null || (type !== "listing" && type !== "delisting")) continue;
       const endpoint = endpoints.get(key) ?? {

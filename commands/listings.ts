@@ -224,7 +224,7 @@ export async function importUrl(
   const document = await readDocument(egress, url, reader);
   if ("fault" in document)
     throw new Failure(document.fault === "unreachable" ? "unreachable" : "unreadable", document.says);
-  const { listed: parsedListing, source: documentSource } = document;
+  const { listing: parsedListing, source: documentSource } = document;
   if (isCatalogue(url, parsedListing)) {
     const catalogue = new URL(url);
     catalogue.search = "";
@@ -243,7 +243,7 @@ const listingsFromLog = (reading: LogHistoryReader): Pick<Memory, "listingsOf"> 
     const newest = new Map<string, StandingListing>();
     const today: StandingListing[] = [];
     for (let partition = 0; partition < reading.partitions; partition++) {
-      for await (const { type, body, key, eventId, observedAt } of reading.facts("listings", partition, null)) {
+      for await (const { type, body, key, eventId, observedAt } of reading.readFacts("listings", partition, null)) {
         if (body.source !== source || typeof body.source_id !== "string") continue;
         const row = {
           source_id: body.source_id,

@@ -5,11 +5,11 @@ import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
 import { dayOf, dayStart } from "../pipelines/record/time.ts";
-import { OBSERVERS } from "../pipelines/record/topics.ts";
+import { OBSERVER_GROUP } from "../pipelines/record/topics.ts";
 import type { Job } from "../pipelines/roles/jobs.ts";
 import { measureLag } from "../pipelines/roles/lag.ts";
 import { type ObservingParts, startObserving, waitForCommittedPlan } from "../pipelines/roles/observing.ts";
-import { type Parts, trustReader } from "../pipelines/roles/parts.ts";
+import { createTrustReader, type Parts } from "../pipelines/roles/parts.ts";
 import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { openStatus, type Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
@@ -76,7 +76,7 @@ async function reportShare({ pulse }: Status, { parts, roles }: Roles, ownership
  */
 function observingParts(config: Config, openRoles: Roles, status: Status, ownership: Ownership): ObservingParts {
   const { parts, roles } = openRoles;
-  const followed = new FollowedRecord(parts.publicStore, trustReader(config, systemClock));
+  const followed = new FollowedRecord(parts.publicStore, createTrustReader(config, systemClock));
   const withShareReport = (job: Job<ObservingParts>): Job<ObservingParts> => ({
     ...job,
     run: async (jobParts) => {
@@ -103,8 +103,8 @@ async function observeShareOnce(
   const removeHandlers = onStopSignal(() => stop.abort(new Error("stopped")));
   const plan = await waitForCommittedPlan(observingJobParts, dayOf(now), stop.signal);
   const calls = await observer.observeShare(plan, dayStart(plan.day), now, Promise.resolve());
-  await observer.awaitSettlements();
-  await observer.showingsEnded();
+  await observer.followUpCalls();
+  await observer.waitForShowings();
   removeHandlers();
   return { day: plan.day, ...calls };
 }
@@ -122,7 +122,7 @@ async function observeShare(config: Config, options: RoleOptions): Promise<void>
     const status = await openStatus(config, statusOptions, "follow");
     try {
       printStatus(status, options);
-      const ownership = await openOwnership(config, log, OBSERVERS, logger);
+      const ownership = await openOwnership(config, log, OBSERVER_GROUP, logger);
       opened.push({ status, ownership });
       return ownership;
     } catch (error) {

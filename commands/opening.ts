@@ -4,7 +4,7 @@ import { Recorder } from "../pipelines/1-observe/recorder.ts";
 import { LogHistoryReader } from "../pipelines/corrections/reading.ts";
 import { type OpenIngest, openIngest } from "../pipelines/roles/open-ingest.ts";
 import { openCommandParts, type openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../pipelines/roles/record-identity.ts";
 import { requireDataFolder, withOpen } from "./files.ts";
 import { print } from "./printer.ts";
 
@@ -21,7 +21,7 @@ export async function withParts<T>(
   work: (parts: Parts) => Promise<T>,
   open: typeof openParts = openCommandParts,
 ): Promise<T> {
-  if (config.log === null) await makeKeysFor(config, systemClock.now());
+  if (config.log === null) await ensureKeysFor(config, systemClock.now());
   return withOpen(open(config, systemClock), work);
 }
 

@@ -3,11 +3,11 @@ import type { Config } from "../infra/config.ts";
 import { openOwnership } from "../infra/log/open.ts";
 import type { Ownership } from "../infra/log/ownership.ts";
 import { FollowedRecord } from "../pipelines/4-publish/followed.ts";
-import { OWNERS } from "../pipelines/record/topics.ts";
+import { OWNER_GROUP } from "../pipelines/record/topics.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { forgetLag, measureLag } from "../pipelines/roles/lag.ts";
 import { openIngestOf } from "../pipelines/roles/open-ingest.ts";
-import { openOwnerParts, trustReader } from "../pipelines/roles/parts.ts";
+import { createTrustReader, openOwnerParts } from "../pipelines/roles/parts.ts";
 import { holdAssigned, Owner, type OwnerParts } from "../pipelines/roles/protocol/owner.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
@@ -81,10 +81,10 @@ async function ownPartitions(
   status: Status,
 ): Promise<void> {
   const { log, privateStore, publicStore, clock, logger, metrics } = parts;
-  const followed = new FollowedRecord(publicStore, trustReader(config, clock));
+  const followed = new FollowedRecord(publicStore, createTrustReader(config, clock));
   const readArchive = async () => (await followed.current()).archive;
   await withOpen(openIngestOf({ ...parts, config }, readArchive, []), ({ lake, ingest }) =>
-    withOpen(openOwnership(config, log, OWNERS, logger), async (ownership) => {
+    withOpen(openOwnership(config, log, OWNER_GROUP, logger), async (ownership) => {
       const common = { log, privateStore, lake, clock, logger, metrics };
       const ownerParts = { ...common, publicStore, ingest, followed, ownership };
       const jobParts: OwnerJobParts = { ...ownerParts, options, status, owner: new Owner(ownerParts) };

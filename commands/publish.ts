@@ -6,7 +6,7 @@ import { openLake } from "../infra/lake/duckdb.ts";
 import { sql } from "../infra/lake/sql.ts";
 import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
 import { originOf } from "../infra/tree/checkpoint.ts";
-import { chainTimeReader } from "../pipelines/4-publish/clocks.ts";
+import { createChainTimeReader } from "../pipelines/4-publish/clocks.ts";
 import { createPublisher } from "../pipelines/4-publish/publisher.ts";
 import { witnessesOf } from "../pipelines/4-publish/witnesses.ts";
 import { archiveTrust, createArchivePlace } from "../pipelines/5-archive/place.ts";
@@ -16,9 +16,9 @@ import { rfc3339 } from "../pipelines/record/time.ts";
 import { foldFolderOf } from "../pipelines/roles/data-folder.ts";
 import { jobsOf, runJobs } from "../pipelines/roles/jobs.ts";
 import { openPublisherParts, type Parts } from "../pipelines/roles/parts.ts";
-import { type Filing, Publishing, type PublishingParts } from "../pipelines/roles/protocol/publishing.ts";
+import { type ArchivingParts, Publishing, type PublishingParts } from "../pipelines/roles/protocol/publishing.ts";
 import { Standby } from "../pipelines/roles/protocol/standby.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../pipelines/roles/record-identity.ts";
 import type { Status } from "../serving/status/listener.ts";
 import { checkAtStart } from "./doctor.ts";
 import { untilStopped } from "./exit.ts";
@@ -32,7 +32,7 @@ interface PublisherJobParts extends PublishingParts {
   keys: Pick<Parts["keys"], "ring">;
   publishing: Publishing;
   standby: Standby;
-  filing: Filing;
+  filing: ArchivingParts;
   notifier: Notifier;
   metrics: Parts["metrics"];
   options: RoleOptions;
@@ -98,7 +98,7 @@ const PUBLISHER_JOBS = jobsOf<"publisher", PublisherJobParts>("publisher", {
 export async function publish(config: Config, options: OptionsOf<"publish">): Promise<void> {
   await checkAtStart(config, "publish", options);
   // Machines with a shared log need the same keys, which an operator copies to them, so no role creates keys there.
-  if (config.log === null) await makeKeysFor(config, systemClock.now());
+  if (config.log === null) await ensureKeysFor(config, systemClock.now());
   const role = { role: "publish" as const, works: ["publish", ...ACTIVE_WORKS], first: "publish" };
   await withOpen(openPublisherParts(config, systemClock), (parts) =>
     withStatus(config, parts, role, options, async (status) => {
@@ -129,7 +129,7 @@ function publisherOf(
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, logger, metrics, writer },
     ...{ origin, partitions: log.partitions, witnesses: witnessesOf(config, { clock, logger, metrics }) },
-    ...(networks.length > 0 ? { chainTime: chainTimeReader(railOn(networks), logger) } : {}),
+    ...(networks.length > 0 ? { chainTime: createChainTimeReader(railOn(networks), logger) } : {}),
   });
   const tree = new PublishedTree(publicStore, archiveTrust(origin, keys));
   const notifier = new Notifier({
@@ -149,13 +149,16 @@ function publisherOf(
 /**
  * Returns the parts with which archive files are made: the store, the signing key, the clock, and a temporary DuckDB.
  */
-function filingOf(config: Config, { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">): Filing {
+function filingOf(
+  config: Config,
+  { publicStore, keys, clock }: Pick<Parts, "publicStore" | "keys" | "clock">,
+): ArchivingParts {
   const { memory_limit: memoryLimit, threads } = config.lake;
   const settings = { memoryLimit, threads, init: ["tables/settings", "tables/rules"].map(sql), readers: 1 };
   return {
     ...createArchivePlace(publicStore, keys, originOf(config.base_url), config.base_url),
     now: () => clock.now(),
-    scratch: () => openLake(join(config.data_dir, "archive", "scratch.duckdb"), settings),
+    openPrinter: () => openLake(join(config.data_dir, "archive", "scratch.duckdb"), settings),
   };
 }
 

@@ -7,7 +7,7 @@ import { originOf, trustOf } from "../infra/tree/checkpoint.ts";
 import { COSIGNATURE, ED25519, formatVkey } from "../infra/tree/note.ts";
 import { openSource } from "../pipelines/published/open-source.ts";
 import type { GivenKeys } from "../pipelines/published/trust.ts";
-import { LOG_TOPICS } from "../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../pipelines/record/topics.ts";
 import { openReplicaParts } from "../pipelines/roles/parts.ts";
 import { BackgroundLog } from "../serving/replica/background-log.ts";
 import { createReplicaStore, LiveObjects } from "../serving/replica/live-objects.ts";
@@ -54,7 +54,7 @@ export async function serveReplica(
     const tree = keep(
       await ProvenTree.open({ source, dir, origin, keys, maxAge, clock: systemClock, logger, metrics }),
     );
-    const openAskLog = () => openLog(config, LOG_TOPICS, "", logger);
+    const openAskLog = () => openLog(config, LOG_TOPIC_OPTIONS, "", logger);
     const log = config.log === null ? null : keep(new BackgroundLog(openAskLog, systemClock, logger));
     const publicStore = createReplicaStore(tree.store, new LiveObjects(source, systemClock));
     const proven = { tree, jwks: () => tree.jwks };

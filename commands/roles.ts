@@ -12,7 +12,7 @@ import { dayOf, dayStart } from "../pipelines/record/time.ts";
 import { assemble, type MachineRoles } from "../pipelines/roles/assemble.ts";
 import { walletsFolderOf } from "../pipelines/roles/data-folder.ts";
 import { openObserverParts, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../pipelines/roles/record-identity.ts";
 import { withOpen } from "./files.ts";
 import { repeat, report } from "./report.ts";
 import type { OptionsOf } from "./table.ts";
@@ -76,7 +76,7 @@ export async function withRoles<T>(
   const networks = paidNetworks(config);
   const warnings = await requireNetworks(networks);
   // Machines with a shared log need the same keys, which an operator copies to them, so no role creates keys there.
-  if (config.log === null) await makeKeysFor(config, systemClock.now());
+  if (config.log === null) await ensureKeysFor(config, systemClock.now());
   return withOpen((ownershipOf ? openObserverParts : openParts)(config, systemClock), async (parts) => {
     for (const { name, says, todo } of warnings) parts.logger.warn({ check: name, todo }, says);
     const openedWallets = await openWallets(parts, networks);

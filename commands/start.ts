@@ -13,7 +13,7 @@ import { DAY_MS, dayOf, dayStart } from "../pipelines/record/time.ts";
 import { assemble, type MachineRoles } from "../pipelines/roles/assemble.ts";
 import { foldersOf } from "../pipelines/roles/data-folder.ts";
 import { openOrdersStore, openParts, type Parts } from "../pipelines/roles/parts.ts";
-import { makeKeysFor } from "../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../pipelines/roles/record-identity.ts";
 import { MACHINE_WORK_KINDS, startMachine } from "../pipelines/roles/schedule.ts";
 import { onStopSignal } from "./exit.ts";
 import { letterLines, lettersOf, type MarketLetters } from "./letters.ts";
@@ -215,7 +215,7 @@ export async function start(baseConfig: Config, options: StartOptions): Promise<
   const days = Math.max(1, options.days);
   const present = endOfPast(options);
   const firstDay = dayStart(daysOfPast(dayOf(present), days)[0]!);
-  await makeKeysFor(baseConfig, new Date(firstDay.getTime() - DAY_MS));
+  await ensureKeysFor(baseConfig, new Date(firstDay.getTime() - DAY_MS));
   progress.say("booting the market: two local chains and the sellers");
   const world = await openWorld(foldersOf(baseConfig.data_dir).market, options.worldScript);
   const clock = new SwitchedClock(new SimulatedClock(firstDay));

@@ -7,7 +7,7 @@ import { openLog } from "../../infra/log/open.ts";
 import { openStore, type StoreName } from "../../infra/store/open.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import { CHECKPOINT } from "../../pipelines/published/objects.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../../pipelines/record/topics.ts";
 import { foldersOf } from "../../pipelines/roles/data-folder.ts";
 import { examineRecord } from "../../pipelines/roles/record-identity.ts";
 import { withOpen } from "../files.ts";
@@ -16,7 +16,13 @@ import type { Role } from "./machine.ts";
 /** Opens the log without creating topics. */
 const openExistingLog = (config: Config, known?: KnownLog): Promise<Log> => {
   const kafka = { ...config.kafka, create: false };
-  return openLog({ ...config, kafka }, LOG_TOPICS, foldersOf(config.data_dir).log, createLogger("silent"), known);
+  return openLog(
+    { ...config, kafka },
+    LOG_TOPIC_OPTIONS,
+    foldersOf(config.data_dir).log,
+    createLogger("silent"),
+    known,
+  );
 };
 
 /**

@@ -121,7 +121,7 @@ export class AskRunner {
   /** Unix ms at which this process last probed each endpoint. Asks made before that are done. */
   readonly #probedAt = new BoundedMap<string, number>(MAX_REMEMBERED);
   /** Unix ms until which each endpoint whose probe failed is not tried again. */
-  readonly #paused = new BoundedMap<string, number>(MAX_REMEMBERED);
+  readonly #pausedUntil = new BoundedMap<string, number>(MAX_REMEMBERED);
 
   constructor(private readonly parts: AskRunnerParts) {}
 
@@ -177,7 +177,7 @@ export class AskRunner {
     if (this.#running.has(cap)) return false;
     const { hosts } = this.parts;
     if (hosts && !hosts.owns(ask.host)) return false;
-    return (this.#probedAt.get(cap) ?? -1) < t && (this.#paused.get(cap) ?? 0) <= now;
+    return (this.#probedAt.get(cap) ?? -1) < t && (this.#pausedUntil.get(cap) ?? 0) <= now;
   }
 
   async #probe({ cap, t, ask }: ProbeTurn, listing: CurrentListing | undefined): Promise<void> {
@@ -191,7 +191,7 @@ export class AskRunner {
       // The observer was stopped: the ask stays open for the next process.
       if (error instanceof ObserverStopped) return;
       // The log, the disk or our own code failed. The ask stays open and is tried again later.
-      this.#paused.set(cap, now().getTime() + RETRY_PAUSE_MS);
+      this.#pausedUntil.set(cap, now().getTime() + RETRY_PAUSE_MS);
       metrics.count("touchstone_observe_asks_total", { result: "broken" });
       logger.error({ err: error, cap }, "a look at an asked url failed; the url is tried again in ten minutes");
     }
@@ -215,9 +215,9 @@ const createAsk = (cap: string, url: string, method: string): BodyOf<"ask"> => (
  * Makes the record that an ask is done. Its event id follows from the ask, so that a second record after a crash is
  * dropped as a copy.
  */
-function createAskDoneRecord(ask: BodyOf<"ask">, t: number, report: AskReport, at: Date, partitions: number) {
+function createAskDoneRecord(ask: BodyOf<"ask">, askedAtMs: number, report: AskReport, at: Date, partitions: number) {
   const body = { cap: ask.cap, host: ask.host, probed: report.probed.slice(0, MAX_CAPS_PER_ASK) };
-  const slot = `${ask.cap}/${rfc3339(new Date(t))}`;
+  const slot = `${ask.cap}/${rfc3339(new Date(askedAtMs))}`;
   const producer = "touchstone/1";
   return sealEnvelope(envelopeOf({ type: "ask.looked", key: ask.host, slot, at, producer, body }), partitions);
 }

@@ -8,6 +8,7 @@ import { FirstIntents } from "./first-intents.ts";
 
 /** Decides which hosts (with port) this process may call now. */
 export interface Hosts {
+  /** Returns true if this process may call the host now. */
   owns(host: string): boolean;
 }
 
@@ -25,6 +26,7 @@ interface Lease {
   caughtUp: boolean;
   /** Resolves when `caughtUp` is true, or the lease was stopped. */
   catchUpDone: Promise<void>;
+  /** Work for the partition's hosts that has not ended yet. */
   running: Set<Promise<void>>;
 }
 
@@ -33,6 +35,7 @@ interface AttachedWork {
   work: PartitionWork;
   /** Aborted with the first error that the work threw for any partition. */
   failureController: AbortController;
+  /** The work of all partitions that has not ended yet. */
   running: Set<Promise<void>>;
 }
 

@@ -120,9 +120,9 @@ export interface Observer {
    * calls, on failures that buyers published. It withdraws the calls of a class (a kind of questions with known
    * answers) that failed for all sellers on a day.
    */
-  awaitSettlements(): Promise<ReconcileReport>;
+  followUpCalls(): Promise<ReconcileReport>;
   /** Resolves when every proof of a late settlement that is being sent again has been answered. Never rejects. */
-  showingsEnded(): Promise<void>;
+  waitForShowings(): Promise<void>;
   /**
    * Reads from the chain who else pays some of the payees that we pay. Call it every hour.
    * @returns number of payees that were read
@@ -246,13 +246,13 @@ export function createObserver(parts: ObserverParts): Observer {
       for (const input of (await memory.passedInputs(MAX_PASSED_INPUTS)).reverse()) tools.passedInputs.set(input, true);
       return reconciler.recover(clock);
     },
-    async awaitSettlements() {
+    async followUpCalls() {
       const report = await reconciler.run(clock);
       await recordVerdicts(recorder, memory, clock);
       await withdrawals.withdrawFailed(clock);
       return report;
     },
-    showingsEnded: () => reconciler.showingsEnded(),
+    waitForShowings: () => reconciler.waitForShowings(),
     readBuyers: () => buyers.readDue(clock),
     probeAsk(ask, listing) {
       const runProbe = () => (listing ? probeCurrentListing(tools, listing, clock) : probeAsk(tools, ask, clock));

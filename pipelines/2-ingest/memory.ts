@@ -36,7 +36,7 @@ export function createMemory(lake: Lake): Memory {
       await forEachYielding(rows, LISTED_PER_TURN, (row) => listed.push(listedOf(row)));
       return listed;
     },
-    async leftSellers(since) {
+    async readLeftSellerUrls(since) {
       return (await lake.all<{ url: string }>(sql("queries/listings:left_sellers"), { since })).map(({ url }) => url);
     },
     listingsOf: (source, day) => lake.all<StandingListing>(sql("queries/listings:of_source"), { source, day }),
@@ -69,7 +69,7 @@ export function createMemory(lake: Lake): Memory {
     },
     findVerdicts: () =>
       lake.all<Verdict>(sql("queries/published:verdicts"), { passes: params.buyers.not_reproduced_after_passes }),
-    async retriedSince(cap, since) {
+    async wasRetriedSince(cap, since) {
       return (await lake.all(sql("queries/payments:retried"), { cap, since })).length > 0;
     },
     async payees(since) {

@@ -3,7 +3,12 @@ import type { Lake, Statements } from "../../infra/lake/duckdb.ts";
 import { sql } from "../../infra/lake/sql.ts";
 import { get, isObject } from "../1-observe/json.ts";
 import { buildRequest, declaredHeadersOf } from "../1-observe/probe/request.ts";
-import { type CurrentListing, type CurrentRow, parseListing, toListedCap } from "../1-observe/probe/unplanned.ts";
+import {
+  type CurrentListing,
+  type CurrentRow,
+  parseCurrentListing,
+  toListedCap,
+} from "../1-observe/probe/unplanned.ts";
 import { windowStart } from "../3-grade/params.ts";
 import { HISTORY_DAYS, type HistoryDay, type HistoryNames } from "../record/history.ts";
 import { type ListedOffer, MAX_LISTED_OFFERS } from "../record/leaf.ts";
@@ -13,9 +18,9 @@ import { addDays, dayOf, dayStart, rfc3339 } from "../record/time.ts";
 import type { Defect } from "../record/vocabulary.ts";
 import {
   type CorrectionRecord,
-  HANDSHAKE_REQUEST_MAX,
   type HandshakeRequest,
   isAnyPositionLower,
+  MAX_HANDSHAKE_REQUEST_CHARS,
   MAX_PAY_TOS,
   type Positions,
   type VolatileRow,
@@ -108,7 +113,7 @@ async function readRequests(lake: Lake, endpoints: readonly { cap: string }[]): 
   const caps = JSON.stringify(endpoints.map(({ cap }) => cap));
   for await (const batch of lake.stream<CurrentRow>(sql("queries/listings:current"), { caps })) {
     await forEachYielding(batch, ROWS_PER_TURN, (row) => {
-      const request = describeRequest(parseListing(row));
+      const request = describeRequest(parseCurrentListing(row));
       if (request !== null) requests.set(row.cap, request);
     });
   }
@@ -272,10 +277,10 @@ export function describeRequest(listing: CurrentListing): string | null {
         ...(body && Buffer.from(body).toString("utf8") !== "{}" ? { body: Buffer.from(body).toString("utf8") } : {}),
       };
   const text = JSON.stringify(handshakeRequest);
-  if (text.length > HANDSHAKE_REQUEST_MAX) return "";
+  if (text.length > MAX_HANDSHAKE_REQUEST_CHARS) return "";
   const schema = shortenSchema(listing.claims.input_schema);
   const textWithSchema = schema === null ? text : JSON.stringify({ ...handshakeRequest, schema });
-  return textWithSchema === "{}" ? null : textWithSchema.length > HANDSHAKE_REQUEST_MAX ? text : textWithSchema;
+  return textWithSchema === "{}" ? null : textWithSchema.length > MAX_HANDSHAKE_REQUEST_CHARS ? text : textWithSchema;
 }
 
 interface DayRow extends HistoryDay {

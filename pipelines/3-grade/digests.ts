@@ -29,12 +29,12 @@ interface Line {
 function digestOfLines(printedLines: Buffer): string | null {
   if (printedLines.includes(UNPRINTABLE)) return null;
   const lines: Line[] = [];
-  for (let at = 0; at < printedLines.length; ) {
-    const first = printedLines.indexOf(QUOTE, at) + 1;
+  for (let lineStart = 0; lineStart < printedLines.length; ) {
+    const first = printedLines.indexOf(QUOTE, lineStart) + 1;
     const end = printedLines.indexOf(NEWLINE, first) + 1;
     // latin1 makes one character of each byte, so that ids compare as their bytes do.
-    lines.push({ id: printedLines.toString("latin1", at, first - 1), first, end });
-    at = end;
+    lines.push({ id: printedLines.toString("latin1", lineStart, first - 1), first, end });
+    lineStart = end;
   }
   lines.sort((a, b) => (a.id < b.id ? -1 : 1));
   const sorted = Buffer.allocUnsafe(printedLines.length);
@@ -82,12 +82,12 @@ export async function digestsOf(
 ): Promise<ReadonlyMap<number, string>> {
   const digests = new Map<number, string>();
   const unprintedEndpoints: number[] = [];
-  const digest = ({ ep, lines }: PrintedRows): void => {
+  const addDigest = ({ ep, lines }: PrintedRows): void => {
     const digestHex = digestOfLines(Buffer.from(lines.buffer, lines.byteOffset, lines.byteLength));
     if (digestHex === null) unprintedEndpoints.push(ep);
     else digests.set(ep, digestHex);
   };
-  await forEachYielding(printedRows, DIGESTS_PER_TURN, digest);
+  await forEachYielding(printedRows, DIGESTS_PER_TURN, addDigest);
   for (const ep of unprintedEndpoints) digests.set(ep, await digestInProcess(db, ep, window));
   return digests;
 }

@@ -42,30 +42,30 @@ export class BlockSums {
 
   /** Adds a row to its block. @param block index in the window @param bits the row's bits of {@link FACTS} */
   add(block: number, bits: number): void {
-    const at = block * SUMS_PER_BLOCK;
+    const base = block * SUMS_PER_BLOCK;
     const sums = this.#sums;
-    sums[at + ROWS]!++;
-    if (bits & FACTS.answered) sums[at + ANSWERED]!++;
-    if (bits & FACTS.wall) sums[at + WALLS]!++;
-    if (bits & FACTS.honest) sums[at + HONEST]!++;
-    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + HONEST_KNOWN]!++;
+    sums[base + ROWS]!++;
+    if (bits & FACTS.answered) sums[base + ANSWERED]!++;
+    if (bits & FACTS.wall) sums[base + WALLS]!++;
+    if (bits & FACTS.honest) sums[base + HONEST]!++;
+    if (bits & (FACTS.honest | FACTS.dishonest)) sums[base + HONEST_KNOWN]!++;
   }
 
   /** Adds the further sums of a paid row, after {@link add}. @param outcome NaN if the right answer is not known */
   addPaid(block: number, bits: number, w: number, delivery: number, outcome: number): void {
-    const at = block * SUMS_PER_BLOCK;
+    const base = block * SUMS_PER_BLOCK;
     const sums = this.#sums;
-    sums[at + PAID]!++;
-    sums[at + WEIGHT]! += w;
-    sums[at + DELIVERY]! += delivery;
+    sums[base + PAID]!++;
+    sums[base + WEIGHT]! += w;
+    sums[base + DELIVERY]! += delivery;
     if (!Number.isNaN(outcome)) {
-      sums[at + OUTCOME]! += outcome;
-      sums[at + OUTCOMES]!++;
+      sums[base + OUTCOME]! += outcome;
+      sums[base + OUTCOMES]!++;
     }
-    if (bits & FACTS.fits) sums[at + FITS_SCHEMA]!++;
-    if (bits & (FACTS.fits | FACTS.misfits)) sums[at + SCHEMA_CHECKED]!++;
-    if (bits & FACTS.honest) sums[at + PAID_HONEST]!++;
-    if (bits & (FACTS.honest | FACTS.dishonest)) sums[at + PAID_HONEST_KNOWN]!++;
+    if (bits & FACTS.fits) sums[base + FITS_SCHEMA]!++;
+    if (bits & (FACTS.fits | FACTS.misfits)) sums[base + SCHEMA_CHECKED]!++;
+    if (bits & FACTS.honest) sums[base + PAID_HONEST]!++;
+    if (bits & (FACTS.honest | FACTS.dishonest)) sums[base + PAID_HONEST_KNOWN]!++;
   }
 
   /**
@@ -80,23 +80,23 @@ export class BlockSums {
     const course: number[] = [];
     let excusableBlocks = Math.floor(this.#countBlocks() / BLOCKS_PER_EXCUSED_WALL);
     let walled = false;
-    for (let at = 0; at < sums.length; at += SUMS_PER_BLOCK) {
-      const n = sums[at + ROWS]!;
+    for (let base = 0; base < sums.length; base += SUMS_PER_BLOCK) {
+      const n = sums[base + ROWS]!;
       if (n === 0) continue;
-      const walls = sums[at + WALLS]!;
+      const walls = sums[base + WALLS]!;
       const isExcused = walls > 0 && excusableBlocks-- > 0;
       walled ||= walls > 0 && !isExcused;
-      samples.liveness.push({ w: 1, x: mean(sums[at + ANSWERED]!, isExcused ? n - walls : n) });
-      samples.honesty.push({ w: 1, x: mean(sums[at + HONEST]!, sums[at + HONEST_KNOWN]!) });
-      const paid = sums[at + PAID]!;
+      samples.liveness.push({ w: 1, x: mean(sums[base + ANSWERED]!, isExcused ? n - walls : n) });
+      samples.honesty.push({ w: 1, x: mean(sums[base + HONEST]!, sums[base + HONEST_KNOWN]!) });
+      const paid = sums[base + PAID]!;
       if (paid === 0) continue;
-      const w = sums[at + WEIGHT]! / paid;
-      const delivery = mean(sums[at + DELIVERY]!, paid);
-      const outcome = mean(sums[at + OUTCOME]!, sums[at + OUTCOMES]!);
-      samples.paid_honesty.push({ w: 1, x: mean(sums[at + PAID_HONEST]!, sums[at + PAID_HONEST_KNOWN]!) });
+      const w = sums[base + WEIGHT]! / paid;
+      const delivery = mean(sums[base + DELIVERY]!, paid);
+      const outcome = mean(sums[base + OUTCOME]!, sums[base + OUTCOMES]!);
+      samples.paid_honesty.push({ w: 1, x: mean(sums[base + PAID_HONEST]!, sums[base + PAID_HONEST_KNOWN]!) });
       samples.delivery.push({ w, x: delivery });
       samples.outcome.push({ w, x: outcome });
-      samples.schema_conformance.push({ w, x: mean(sums[at + FITS_SCHEMA]!, sums[at + SCHEMA_CHECKED]!) });
+      samples.schema_conformance.push({ w, x: mean(sums[base + FITS_SCHEMA]!, sums[base + SCHEMA_CHECKED]!) });
       course.push(outcome ?? delivery!);
     }
     return { parts: sumParts(samples), course, walled };
@@ -105,7 +105,7 @@ export class BlockSums {
   /** Counts the blocks that have a row. */
   #countBlocks(): number {
     let count = 0;
-    for (let at = 0; at < this.#sums.length; at += SUMS_PER_BLOCK) if (this.#sums[at + ROWS]! > 0) count++;
+    for (let base = 0; base < this.#sums.length; base += SUMS_PER_BLOCK) if (this.#sums[base + ROWS]! > 0) count++;
     return count;
   }
 }

@@ -69,8 +69,8 @@ export class Fold {
     this.#blocks = new BlockSums(Math.ceil(windowMs / BLOCK_MS));
   }
 
-  /** @returns the sums; `tied` is true where the newest answer or price is ambiguous and the rows' ids must decide */
-  foldEndpoint(packedRows: PackedRows, ep: number): { folded: FoldedSums; tied: boolean } {
+  /** @returns the sums; `isTied` is true where the newest answer or price is ambiguous and the rows' ids must decide */
+  foldEndpoint(packedRows: PackedRows, ep: number): { folded: FoldedSums; isTied: boolean } {
     const { rows, paid } = packedRows.rowsOf(ep);
     this.#blocks.clear();
     const [freeLatencies, paidLatencies, prices] = [
@@ -79,12 +79,12 @@ export class Fold {
       new DayPrices(),
     ];
     const facts = new FactFold(this.#theftBefore);
-    for (let at = 0, paidAt = 0; at < rows.length; at += 3) {
-      const row = rows[at]!;
+    for (let index = 0, paidIndex = 0; index < rows.length; index += 3) {
+      const row = rows[index]!;
       const t = Math.floor(row / FACTS_SCALE);
       const bits = row - t * FACTS_SCALE;
-      const ms = rows[at + 1]!;
-      const price = rows[at + 2]!;
+      const ms = rows[index + 1]!;
+      const price = rows[index + 2]!;
       const block = Math.floor(t / BLOCK_MS);
       const isPaid = (bits & FACTS.paid) !== 0;
       this.#blocks.add(block, bits);
@@ -93,9 +93,9 @@ export class Fold {
       if (!Number.isNaN(price)) prices.add(Math.floor(t / DAY_MS), price);
       facts.add(t, bits, price);
       if (!isPaid) continue;
-      this.#blocks.addPaid(block, bits, paid[paidAt]!, paid[paidAt + 1]!, paid[paidAt + 2]!);
+      this.#blocks.addPaid(block, bits, paid[paidIndex]!, paid[paidIndex + 1]!, paid[paidIndex + 2]!);
       facts.addPaid(t, block, bits, price);
-      paidAt += 3;
+      paidIndex += 3;
     }
     const folded = {
       counted: packedRows.rowsCounted[ep]!,
@@ -105,7 +105,7 @@ export class Fold {
       ...prices.sums(),
       ...facts.sums(this.#windowStartMs),
     };
-    return { folded, tied: facts.hasTie };
+    return { folded, isTied: facts.hasTie };
   }
 }
 

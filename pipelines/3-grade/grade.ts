@@ -104,13 +104,13 @@ async function gatherRows(
  * follows that of the batch's last endpoint.
  */
 function* batchEnds(counts: readonly RowCounts[], batchRows: number): Generator<number> {
-  let first = 0;
+  let firstEp = 0;
   let rowsInBatch = 0;
   for (const [ep, count] of counts.entries()) {
     rowsInBatch += count.n;
-    if (ep + 1 - first < BATCH_ENDPOINTS && rowsInBatch < batchRows && ep + 1 < counts.length) continue;
+    if (ep + 1 - firstEp < BATCH_ENDPOINTS && rowsInBatch < batchRows && ep + 1 < counts.length) continue;
     yield ep + 1;
-    first = ep + 1;
+    firstEp = ep + 1;
     rowsInBatch = 0;
   }
 }
@@ -133,20 +133,20 @@ async function foldEndpoints(
   packedRows: PackedRows,
   window: Window,
 ): Promise<Sums[]> {
-  const tied = new Map<number, Sums>();
+  const tiedSums = new Map<number, Sums>();
   const allSums = rows.map((row) => {
-    const { folded, tied: isTied } = fold.foldEndpoint(packedRows, row.ep);
+    const { folded, isTied } = fold.foldEndpoint(packedRows, row.ep);
     const sums = completeSums(row, folded);
-    if (isTied) tied.set(row.ep, sums);
+    if (isTied) tiedSums.set(row.ep, sums);
     return sums;
   });
-  if (tied.size === 0) return allSums;
+  if (tiedSums.size === 0) return allSums;
   type Newest = { ep: number; honest_now: boolean | null; price_now: number | null };
   for (const { ep, honest_now, price_now } of await db.all<Newest>(sql("grade/chunk:newest"), {
     ...window,
-    tied: JSON.stringify([...tied.keys()]),
+    tied: JSON.stringify([...tiedSums.keys()]),
   }))
-    Object.assign(tied.get(ep)!, { honestNow: honest_now, priceNow: price_now });
+    Object.assign(tiedSums.get(ep)!, { honestNow: honest_now, priceNow: price_now });
   return allSums;
 }
 
@@ -173,13 +173,13 @@ async function* gradeBatches(
         .slice(first, first + SLICE_ENDPOINTS)
         .map(({ row }) => JSON.parse(row) as EndpointRow);
       const allSums = await foldEndpoints(db, endpoints, fold, rows, window);
-      const grade = ([at, sums]: [number, Sums]): void => {
-        const { ep } = endpoints[at]!;
+      const gradeEndpoint = ([i, sums]: [number, Sums]): void => {
+        const { ep } = endpoints[i]!;
         const line = gradeLine(sums, related.flagsOf({ cap: sums.cap, pay_to: sums.payTo, domain: sums.domain }), now);
         batch.rows += rows.rowsRead[ep]!;
         if (!leaveOut(line)) batch.lines.push({ ep, rows: rows.rowsRead[ep]!, line });
       };
-      await forEachYielding(allSums.entries(), LINES_PER_TURN, grade);
+      await forEachYielding(allSums.entries(), LINES_PER_TURN, gradeEndpoint);
     }
     if (i + 1 < ends.length) endpointRows = await readEndpoints(db, end, ends[i + 1]!);
     yield batch;

@@ -217,7 +217,7 @@ const countTowardLetter = (weight: number): number => Math.min(params.letter_min
 export const paidProgress = (weight: number, settled: number): number =>
   settled < params.letter_min_settled_paid ? 0 : countTowardLetter(weight);
 
-const UNPAID_FLAG: Flag = "refuses_payment";
+const REFUSES_PAYMENT_FLAG: Flag = "refuses_payment";
 
 /**
  * Returns the {@link paidProgress} of a published card from the card alone: the weight W is in the `method` of its
@@ -225,7 +225,7 @@ const UNPAID_FLAG: Flag = "refuses_payment";
  */
 export function publishedProgress({ components, flags = [] }: Pick<SignedCard, "components" | "flags">): number {
   const weight = components ? parseWeight(components.correctness) : 0;
-  return paidProgress(weight, flags.includes(UNPAID_FLAG) ? 0 : Number.POSITIVE_INFINITY);
+  return paidProgress(weight, flags.includes(REFUSES_PAYMENT_FLAG) ? 0 : Number.POSITIVE_INFINITY);
 }
 
 /** Reads the weight W, in blocks, from the `method` of a published component; 0 without a sample. */

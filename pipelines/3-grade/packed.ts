@@ -171,10 +171,10 @@ export class PackedRows {
       if (!(bits & FACTS.paid)) continue;
       const isDelivered = (bits & FACTS.delivered) !== 0;
       const outcome = outcomes.getItem(row)!;
-      const paidAt = this.#takeSlot(this.#nextPaidIndex, this.#firstPaidIndex, ep);
-      this.#paid[paidAt] = Math.min(weights.getItem(row)!, 1);
-      this.#paid[paidAt + 1] = isDelivered ? deliveries.getItem(row)! : 0;
-      this.#paid[paidAt + 2] = isDelivered || Number.isNaN(outcome) ? outcome : 0;
+      const paidIndex = this.#takeSlot(this.#nextPaidIndex, this.#firstPaidIndex, ep);
+      this.#paid[paidIndex] = Math.min(weights.getItem(row)!, 1);
+      this.#paid[paidIndex + 1] = isDelivered ? deliveries.getItem(row)! : 0;
+      this.#paid[paidIndex + 2] = isDelivered || Number.isNaN(outcome) ? outcome : 0;
     }
   }
 

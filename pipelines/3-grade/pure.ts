@@ -39,8 +39,8 @@ function groupByBlock(rows: readonly SampleReading[]): SampleReading[][] {
  */
 function excuseWalls(blocks: readonly SampleReading[][]): { excused: Set<SampleReading[]>; walled: boolean } {
   const blocksWithWall = blocks.filter((block) => block.some((row) => row.wall));
-  const allowed = Math.floor(blocks.length / BLOCKS_PER_EXCUSED_WALL);
-  return { excused: new Set(blocksWithWall.slice(0, allowed)), walled: blocksWithWall.length > allowed };
+  const maxExcused = Math.floor(blocks.length / BLOCKS_PER_EXCUSED_WALL);
+  return { excused: new Set(blocksWithWall.slice(0, maxExcused)), walled: blocksWithWall.length > maxExcused };
 }
 
 /**

@@ -16,7 +16,7 @@ export interface ChainTime {
 /**
  * Returns a function that reads the time of the chain's newest block, or returns null when the node does not answer.
  */
-export const chainTimeReader =
+export const createChainTimeReader =
   (rail: Pick<Rail, "head" | "network">, logger: Logger) => async (): Promise<ChainTime | null> => {
     try {
       const head = await rail.head({ network: rail.network });
@@ -59,7 +59,7 @@ export function publicationTime({ clock }: Clocks, generation: { at: string } | 
  * Compares `publishAt` with the time of the chain's newest block. Does nothing in simulated time.
  * @throws ClockRefused when the block is over 30 s ahead or, on a chain with a fixed block time, over 30 s behind
  */
-export async function compareWithChain({ clock, chainTime }: Clocks, publishAt: Date): Promise<void> {
+export async function checkAgainstChain({ clock, chainTime }: Clocks, publishAt: Date): Promise<void> {
   const chain = clock.simulated || !chainTime ? null : await chainTime();
   if (!chain) return;
   const aheadMs = chain.newest.getTime() - publishAt.getTime();
@@ -80,6 +80,6 @@ export async function isAhead(clocks: Clocks, generation: { at: string } | null,
   if (clocks.clock.simulated) return false;
   const publishAt = publicationTime(clocks, generation);
   if (new Date(time).getTime() - publishAt.getTime() <= MAX_CLOCK_DIFFERENCE_MS) return false;
-  await compareWithChain(clocks, publishAt);
+  await checkAgainstChain(clocks, publishAt);
   return true;
 }

@@ -1,5 +1,5 @@
 import { PublishedFold } from "../published/fold.ts";
-import { compareWithChain, publicationTime } from "./clocks.ts";
+import { checkAgainstChain, publicationTime } from "./clocks.ts";
 import { type Generation, highestGeneration, mergePositions, stageLeaves, winGeneration } from "./generation.ts";
 import { type BadLeaf, type Group, sealGroups } from "./leaves.ts";
 import { growTree } from "./live.ts";
@@ -37,7 +37,8 @@ export interface PublishedState {
   generation: Generation | null;
   at: Date;
 }
-export interface Plan {
+/** The leaves that a planner decided to publish: in groups, of which each is published whole or not at all. */
+export interface CommitPlan {
   groups: readonly Group[];
   /** The run that is recorded as taken together with these groups. */
   taken?: TakenRun;
@@ -46,7 +47,7 @@ export interface Plan {
  * Decides which leaves (entries of the log) to publish. This process publishes nothing else until the planner has
  * returned.
  */
-export type Planner = (before: PublishedState) => Plan | Promise<Plan>;
+export type Planner = (before: PublishedState) => CommitPlan | Promise<CommitPlan>;
 export interface CommitResult {
   /** Leaves that were published by this call. */
   leaves: number;
@@ -96,7 +97,7 @@ export class Committer {
         const publishAt = publicationTime(this.options, liveLog.generation);
         const { groups, taken } = await plan({ fold: this.#fold, generation: liveLog.generation, at: publishAt });
         if (groups.length === 0) return { leaves: 0, refused: [] };
-        await compareWithChain(this.options, publishAt);
+        await checkAgainstChain(this.options, publishAt);
         const committed = await this.#commitGroups(liveLog, groups, taken, publishAt);
         if (committed) return committed;
         this.options.metrics.count("touchstone_generations_lost_total");
@@ -116,7 +117,7 @@ export class Committer {
       // Another publisher had extended the log. Its checkpoint was signed just now, by that publisher or in #loadState.
       if (wasBehind || !generation) return;
       const publishAt = publicationTime(this.options, generation);
-      await compareWithChain(this.options, publishAt);
+      await checkAgainstChain(this.options, publishAt);
       const { publicStore, keys, witnesses } = this.options;
       const head = treeHeadOf(this.options, generation.new);
       if (!(await publishCheckpoint(publicStore, head, keys, publishAt, { refresh: true, witnesses })))

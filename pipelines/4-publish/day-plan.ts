@@ -32,7 +32,7 @@ export const saltHash = (salt: Uint8Array): string => sha256hex(salt);
  * Reads the salt of a past day, for the schedule leaf (log entry) that reveals it; null when that day was never
  * planned.
  */
-async function saltToReveal(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
+async function readSaltToReveal(privateStore: Store, day: string): Promise<{ day: string; salt: string } | null> {
   const storedSalt = await privateStore.get(saltKey(day), { maxBytes: 32 });
   return storedSalt && { day, salt: Buffer.from(storedSalt.bytes).toString("hex") };
 }
@@ -68,13 +68,13 @@ export async function publishPlan({ privateStore, publisher, now }: PlanPublishi
   const leaf = { day, salt_hash, covered_root, covered: coveredLines };
   // A plan may be published on the evening before its day. No salt is revealed then, since that evening's day is not
   // over. On its own day the plan is published again, with the salt.
-  const saltsOfPastDays = now < dayStart(day) ? [] : await saltsToReveal(privateStore, publisher, day);
+  const saltsOfPastDays = now < dayStart(day) ? [] : await readSaltsToReveal(privateStore, publisher, day);
   if (saltsOfPastDays.length === 0) await publisher.publishSchedule(leaf);
   for (const pastSalt of saltsOfPastDays) await publisher.publishSchedule({ ...leaf, opens: pastSalt });
 }
 
 /** Reads the salts of past days that the log does not reveal yet, including days after which no publisher ran. */
-async function saltsToReveal(
+async function readSaltsToReveal(
   privateStore: Store,
   publisher: Publisher,
   day: string,
@@ -82,6 +82,6 @@ async function saltsToReveal(
   const pastDays = [...publisher.fold.schedules].flatMap(([pastDay, { salt }]) =>
     pastDay < day && !salt ? [pastDay] : [],
   );
-  const salts = await Promise.all(pastDays.sort().map((pastDay) => saltToReveal(privateStore, pastDay)));
+  const salts = await Promise.all(pastDays.sort().map((pastDay) => readSaltToReveal(privateStore, pastDay)));
   return salts.filter((one) => one !== null);
 }

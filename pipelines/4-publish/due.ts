@@ -57,18 +57,18 @@ export class DueDays {
   }
 
   findDueEndpoints(today: string): string[] {
-    for (const name of this.#changedEndpoints) {
-      const cap = this.#fold.caps.get(name)!;
+    for (const capId of this.#changedEndpoints) {
+      const cap = this.#fold.caps.get(capId)!;
       // Computed from the day of the newest cards, not from `today`, since a caller may pass an earlier day than
       // before.
-      this.#nextDueDays.set(name, nextDueDay(cap, cap.day));
+      this.#nextDueDays.set(capId, nextDueDay(cap, cap.day));
     }
     this.#changedEndpoints.clear();
     const dueEndpoints: string[] = [];
-    for (const name of this.#nextDueDays.findDue(today)) {
-      const cap = this.#fold.caps.get(name)!;
-      if (isDue(cap, today)) dueEndpoints.push(name);
-      else this.#nextDueDays.set(name, nextDueDay(cap, today));
+    for (const capId of this.#nextDueDays.findDue(today)) {
+      const cap = this.#fold.caps.get(capId)!;
+      if (isDue(cap, today)) dueEndpoints.push(capId);
+      else this.#nextDueDays.set(capId, nextDueDay(cap, today));
     }
     return dueEndpoints;
   }

@@ -1,5 +1,5 @@
 import type { ArchiveSubject } from "../record/vocabulary.ts";
-import type { Plan, PublishedState } from "./committer.ts";
+import type { CommitPlan, PublishedState } from "./committer.ts";
 import type { Draft } from "./leaves.ts";
 
 export type EvidenceDraft = Draft & { kind: "evidence" };
@@ -21,7 +21,7 @@ export interface DayClose {
  * Returns the leaves (log entries) of these closes, or none when one of the days cannot be closed with this number any
  * more: another publisher has closed that day meanwhile, with files that hold these rows already.
  */
-export function planDayCloses({ fold }: PublishedState, closes: readonly DayClose[]): Plan {
+export function planDayCloses({ fold }: PublishedState, closes: readonly DayClose[]): CommitPlan {
   const { evidence } = fold;
   let newestDay = evidence.newest;
   for (const { day, close } of closes) {
@@ -48,7 +48,7 @@ export interface Filing {
  * publisher has published files since ours were made: its files and ours may hold the same rows, and no reader may see
  * a row twice.
  */
-export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): Plan {
+export function planFilings({ fold }: PublishedState, filings: readonly Filing[]): CommitPlan {
   const currentFilings = filings.filter(
     ({ subject, day, filesBefore }) => fold.archive.filesOf(subject, day).length === filesBefore,
   );

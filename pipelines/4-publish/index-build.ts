@@ -48,7 +48,7 @@ export async function writeIndex(
   const { size: tree_size, newest } = fold;
   const snapshot = new IndexSnapshot(fold);
   try {
-    const { bits, lines, members: capsByShard } = await groupByShard(snapshot, giveTurn);
+    const { bits, lines, capsByShard } = await groupByShard(snapshot, giveTurn);
     const shards = await writeShards(store, snapshot, capsByShard, giveTurn);
     // `computed_at` is the time of the newest leaf: the signing key must have been valid then (publication.md, Exact
     // forms).
@@ -69,12 +69,12 @@ export async function writeIndex(
 async function groupByShard(
   snapshot: IndexSnapshot,
   giveTurn: YieldToOthers,
-): Promise<{ bits: number; lines: number; members: PublishedCap[][] }> {
+): Promise<{ bits: number; lines: number; capsByShard: PublishedCap[][] }> {
   let lines = 0;
-  const count = (cap: PublishedCap): void => {
+  const countIfListed = (cap: PublishedCap): void => {
     if (snapshot.entryOf(cap)) lines++;
   };
-  await forEachYielding(snapshot.caps(), ENDPOINTS_PER_TURN, count, giveTurn);
+  await forEachYielding(snapshot.caps(), ENDPOINTS_PER_TURN, countIfListed, giveTurn);
   const bits = shardBits(lines);
   const capsByShard: PublishedCap[][] = Array.from({ length: 2 ** bits }, () => []);
   const assignToShard = (cap: PublishedCap): void => {
@@ -82,7 +82,7 @@ async function groupByShard(
     if (entry) capsByShard[shardOf(entry.listing.url, bits)]!.push(cap);
   };
   await forEachYielding(snapshot.caps(), ENDPOINTS_PER_TURN, assignToShard, giveTurn);
-  return { bits, lines, members: capsByShard };
+  return { bits, lines, capsByShard };
 }
 
 /** Writes the shards. After a failure no further shard is begun, and all writes have ended when this throws. */

@@ -140,12 +140,12 @@ export function relatedPartyDrafts(
   for (const seller of addedSellers) table.set(seller.cap, seller);
   const { sha256 } = new RelatedParties([...table.values()]);
   const drafts: (Draft & { kind: "kin" })[] = [];
-  for (let at = 0; at < rows.length; at += ROWS_PER_LEAF) {
-    const leafRows = rows.slice(at, at + ROWS_PER_LEAF);
+  for (let start = 0; start < rows.length; start += ROWS_PER_LEAF) {
+    const leafRows = rows.slice(start, start + ROWS_PER_LEAF);
     drafts.push({
       kind: "kin",
       computed_at: run.now,
-      kin: at + ROWS_PER_LEAF < rows.length ? null : sha256,
+      kin: start + ROWS_PER_LEAF < rows.length ? null : sha256,
       add: leafRows.filter((row) => typeof row !== "string").map((seller) => ({ ...seller })),
       remove: leafRows.filter((row) => typeof row === "string"),
     });

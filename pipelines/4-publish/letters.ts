@@ -10,7 +10,7 @@ import type { Band } from "../record/vocabulary.ts";
  * either, every letter. In doubt a letter counts as affected: our fault must not hold a seller down, and the seller's
  * other faults are still in the records of today's letter.
  */
-function restedOnWithdrawn({ day, windowStart, computedAt }: RawLetter, body: Record<string, unknown>): boolean {
+function wasComputedFromWithdrawn({ day, windowStart, computedAt }: RawLetter, body: Record<string, unknown>): boolean {
   const { record_id, observed_at, grade_at } = body;
   if (record_id === null) return true;
   if (typeof observed_at === "string") return windowStart <= observed_at && observed_at < computedAt;
@@ -27,7 +27,7 @@ function isVoided(letter: RawLetter, corrections: readonly PublishedCorrection[]
     (one) =>
       one.kind === "correction" &&
       one.leaf > letter.leaf &&
-      restedOnWithdrawn(letter, one.body) &&
+      wasComputedFromWithdrawn(letter, one.body) &&
       !reinstated.has(one.body.id),
   );
 }

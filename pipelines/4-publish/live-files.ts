@@ -41,7 +41,7 @@ export class LiveFiles {
   }
 
   /** Number of rows of the table, that is of endpoints. */
-  get rows(): number {
+  get rowCount(): number {
     return this.#newestFileByCap.size;
   }
 
@@ -65,12 +65,12 @@ export class LiveFiles {
    * Endpoints whose rows should be written again with the next file, so that older files can be dropped: about one full
    * file of rows at a time, to spread the cost.
    */
-  capsToRewrite(): string[] {
-    const fullFiles = Math.ceil((2 * this.rows) / this.fileRows);
+  findCapsToRewrite(): string[] {
+    const fullFiles = Math.ceil((2 * this.rowCount) / this.fileRows);
     if (this.#files.length > MAX_EXTRA_FILES + fullFiles) {
       return this.#liveRowsOf([...this.#files].sort((a, b) => a.liveRows - b.liveRows).slice(0, FILES_JOINED_AT_ONCE));
     }
-    if (this.#rowsInFiles - this.rows <= Math.max(TOLERATED_REPLACED_ROWS, this.rows / 2)) return [];
+    if (this.#rowsInFiles - this.rowCount <= Math.max(TOLERATED_REPLACED_ROWS, this.rowCount / 2)) return [];
     return this.#liveRowsOf([...this.#files].sort((a, b) => a.liveRows / a.caps.length - b.liveRows / b.caps.length));
   }
 

@@ -24,6 +24,7 @@ export type CorrectionDraft = Draft & { kind: "correction" | "dispute" | "reinst
 /** The leaves (log entries) to publish for some lines of a run, and the lines that were not used. */
 export interface TakeResult {
   groups: Group[];
+  /** Number of cards that were signed. */
   cards: number;
   /** Number of lines that are not newer than the published cards of their endpoint. */
   stale: number;
@@ -103,7 +104,7 @@ function evaluate(
   corrections: readonly CorrectionDraft[],
 ): { cards: NextCard[]; verdict: PublicationDecision } {
   const cards = nextCardsOf(published, { now }, line, corrections);
-  const hasCorrection = corrections.some((draft) => draft.kind !== "dispute") || correctedSinceCards(published);
+  const hasCorrection = corrections.some((draft) => draft.kind !== "dispute") || wasCorrectedSinceCards(published);
   return {
     cards,
     verdict: decidePublication(publishedFactsOf(published), cards.map(nextFacts), new Date(now), hasCorrection),
@@ -122,7 +123,7 @@ export const changesNothing = (
   published !== undefined && now >= published.computedAt && evaluate(published, now, line, []).verdict.publish === "no";
 
 /** Returns whether a correction was published after the newest cards. Then new cards have to be published. */
-const correctedSinceCards = (published: PublishedCap | undefined): boolean =>
+const wasCorrectedSinceCards = (published: PublishedCap | undefined): boolean =>
   !!published && published.cards.length > 0 && wasCorrectedBetween(published, published.cards.at(-1)!.leaf);
 
 /** The published cards of an endpoint in the form that `decidePublication` compares. */

@@ -15,7 +15,7 @@ export interface RunResult {
   /** Number of the run. */
   n: number;
   /**
-   * False when the run was refused (for the reasons that `#refusalOf` lists) or cannot be read. Nothing of it is
+   * False when the run was refused (for the reasons that `#whyRefused` lists) or cannot be read. Nothing of it is
    * published then, and its cards are lost, so its grader has to grade everything again. Also false in a report of
    * refused lines ({@link OnRefused}), whatever is published of the other lines.
    */
@@ -66,8 +66,8 @@ export class RunTaker {
   /** Publishes one run. @param onRefused called for lines that are refused, before the run is recorded as taken */
   async take(run: Run, onRefused: OnRefused = async () => undefined): Promise<RunResult> {
     const { header } = run;
-    const result = refusedResult(header.n, null);
-    result.reason = await this.#refusalOf(header, await this.options.readState());
+    const result = createUntakenResult(header.n, null);
+    result.reason = await this.#whyRefused(header, await this.options.readState());
     if (result.reason) {
       this.options.logger.warn({ run: header.n, reason: result.reason }, "a run was not taken");
       this.options.metrics.count("touchstone_runs_refused_total");
@@ -79,9 +79,9 @@ export class RunTaker {
         groups: newDraftsOf(fold, standaloneDrafts).map((draft) => [draft]),
       }));
     const remaining = new Set(corrections);
-    for (let at = 0; at === 0 || at < run.lines.length; at += SLICE_LINES) {
-      const lines = run.lines.slice(at, at + SLICE_LINES);
-      const isLast = at + SLICE_LINES >= run.lines.length;
+    for (let start = 0; start === 0 || start < run.lines.length; start += SLICE_LINES) {
+      const lines = run.lines.slice(start, start + SLICE_LINES);
+      const isLast = start + SLICE_LINES >= run.lines.length;
       const caps = new Set(lines.map((line) => line.cap));
       const ownCorrections = [...remaining].filter((draft) => caps.has(draft.capability_id));
       for (const draft of ownCorrections) remaining.delete(draft);
@@ -145,7 +145,8 @@ export class RunTaker {
     for (let n = Math.max(this.#nextRun, (generation?.run ?? -1) + 1); ; n++) {
       const run = await this.#readRun(n);
       if (!run) return results;
-      const result = run instanceof BadPrivateObject ? refusedResult(n, run.message) : await this.take(run, onRefused);
+      const result =
+        run instanceof BadPrivateObject ? createUntakenResult(n, run.message) : await this.take(run, onRefused);
       if (!result.taken) await onRefused(result);
       results.push(result);
       this.#nextRun = n + 1;
@@ -177,7 +178,7 @@ export class RunTaker {
    * would make every run before that time stale.
    * @throws ClockRefused when a run's time is ahead of our clock and our clock is the wrong one
    */
-  async #refusalOf(header: RunHeader, { generation, fold }: PublishedState): Promise<string | null> {
+  async #whyRefused(header: RunHeader, { generation, fold }: PublishedState): Promise<string | null> {
     if (!fold.relatedParties.has(header.kin_sha256))
       return `the tree names no table of related parties ${header.kin_sha256}`;
     if (await isAhead(this.options.clocks, generation, header.now))
@@ -202,7 +203,7 @@ export class RunTaker {
 
 const noValidKey = ({ now }: RunHeader): string => `none of our cards keys is valid at ${now}, the time of its cards`;
 
-const refusedResult = (n: number, reason: string | null): RunResult => ({
+const createUntakenResult = (n: number, reason: string | null): RunResult => ({
   n,
   taken: false,
   reason,

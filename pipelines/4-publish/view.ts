@@ -66,7 +66,7 @@ export async function writeView(store: Store, view: View): Promise<void> {
 
 /** Replaces the chart files in the view and nothing else. @returns false when there is no view yet */
 export function nameHistory(store: Store, history: HistoryNames): Promise<boolean> {
-  return swapPublic(store, VIEW, (theirs) => theirs && canonicalBytes({ ...parseView(theirs.bytes), history }));
+  return swapPublic(store, VIEW, (stored) => stored && canonicalBytes({ ...parseView(stored.bytes), history }));
 }
 
 /**

@@ -17,7 +17,7 @@ const metadataOf = (key: string): ObjectMeta => headersOf(key);
 /**
  * Returns whether the stored object has the content that we would write. Without this function the bytes must be equal.
  */
-export type HasSameContent = (theirs: Uint8Array) => boolean | Promise<boolean>;
+export type HasSameContent = (stored: Uint8Array) => boolean | Promise<boolean>;
 
 /**
  * Creates a public object, or adopts the existing one if it has the same content.
@@ -66,7 +66,7 @@ const MAX_SWAPS = 8;
 export async function swapPublic(
   store: Store,
   key: string,
-  makeNext: (theirs: StoredObject | null) => Uint8Array | null | Promise<Uint8Array | null>,
+  makeNext: (stored: StoredObject | null) => Uint8Array | null | Promise<Uint8Array | null>,
 ): Promise<boolean> {
   for (let attempt = 0; attempt < MAX_SWAPS; attempt++) {
     const stored = await store.get(key);

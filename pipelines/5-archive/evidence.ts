@@ -83,7 +83,7 @@ export const firstUnclosedDay = (now: Date): string => dayOf(new Date(now.getTim
  * a later call; `ends`: log positions up to which the lake is loaded; `until`: the first UTC day that may not be closed
  * yet
  */
-export async function dueDays({ lake, publisher, partitions }: FileParts, unclosedFrom: string) {
+export async function findDueDays({ lake, publisher, partitions }: FileParts, unclosedFrom: string) {
   const { evidence } = await publisher.current();
   const endPositions = await lakePositions(lake);
   // A closed day stays closed, even when a simulated clock runs through that day a second time after a crash.
@@ -160,7 +160,11 @@ export async function createClose(
  * Makes one file for each bucket that has a line, in ascending order. In memory it holds the records of one sample or
  * endpoint at a time, and the packed bytes of the few files that are being written.
  */
-export async function bucketFiles(parts: FileParts, day: string, endPositions: Positions): Promise<EvidenceDraft[]> {
+export async function makeBucketFiles(
+  parts: FileParts,
+  day: string,
+  endPositions: Positions,
+): Promise<EvidenceDraft[]> {
   const { evidence } = await parts.publisher.current();
   const puts: Promise<EvidenceDraft>[] = [];
   let bucket = -1;

@@ -89,7 +89,7 @@ export async function followArchive(lake: Lake, fold: ArchiveFold): Promise<numb
     const loadedOffsets = new Map(positions.map(({ part, next }) => [part, Number(next)]));
     const unnotedParts = findUnnotedParts(group, loadedOffsets.keys(), notedFiles);
     if (unnotedParts.length > 0)
-      rows += await evictRows(lake, group, unnotedParts, { fold, loaded: loadedOffsets, noted: notedFiles });
+      rows += await evictRows(lake, group, unnotedParts, { fold, loadedOffsets, notedFiles });
   }
   return rows;
 }
@@ -98,7 +98,11 @@ async function evictRows(
   lake: Lake,
   group: FileGroup,
   unnotedParts: readonly number[],
-  { fold, loaded, noted }: { fold: ArchiveFold; loaded: ReadonlyMap<number, number>; noted: ReadonlySet<string> },
+  {
+    fold,
+    loadedOffsets,
+    notedFiles,
+  }: { fold: ArchiveFold; loadedOffsets: ReadonlyMap<number, number>; notedFiles: ReadonlySet<string> },
 ): Promise<number> {
   const { type, day, next, leaves } = group;
   const validLeaves = leaves.filter(({ manifest }) => !fold.superseded.has(manifest.id));
@@ -106,19 +110,19 @@ async function evictRows(
   const parts = Object.keys(next).map(Number);
   const isWhole = parts.every(
     (part) =>
-      (loaded.get(part) ?? -1) >= next[String(part)]! &&
-      leaves.every(({ manifest }) => !noted.has(noteName({ arc_id: manifest.id, part }))),
+      (loadedOffsets.get(part) ?? -1) >= next[String(part)]! &&
+      leaves.every(({ manifest }) => !notedFiles.has(noteName({ arc_id: manifest.id, part }))),
   );
   return lake.transaction(async (tx) => {
     let removedRows = 0;
     for (const part of unnotedParts) {
       const filedRows = { type, day, part, next: next[String(part)] ?? 0 };
-      const count = async () => Number((await tx.all<{ n: bigint }>(sql("archive/evict:count"), filedRows))[0]!.n);
+      const countRows = async () => Number((await tx.all<{ n: bigint }>(sql("archive/evict:count"), filedRows))[0]!.n);
       await tx.run(sql("archive/evict:hanging"), filedRows);
-      const rowsBefore = await count();
+      const rowsBefore = await countRows();
       const deleteRows = () => tx.all<{ Count: bigint }>(sql("archive/evict:rows"), filedRows);
       const [deleted] = rowsBefore === 0 ? [{ Count: 0n }] : await deleteRows();
-      const rowsAfter = await count();
+      const rowsAfter = await countRows();
       if (Number(deleted!.Count) !== rowsBefore || rowsAfter !== 0)
         throw createMismatch(
           leaves[0]!.manifest.id,

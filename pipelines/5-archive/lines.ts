@@ -277,6 +277,6 @@ function compareLines(a: EvidenceLine, b: EvidenceLine): number {
     "field" in line ? String(line.field) : "",
   ];
   const [x, y] = [sortKey(a), sortKey(b)];
-  const at = x.findIndex((value, i) => value !== y[i]);
-  return at < 0 ? 0 : x[at]! < y[at]! ? -1 : 1;
+  const firstDifference = x.findIndex((value, i) => value !== y[i]);
+  return firstDifference < 0 ? 0 : x[firstDifference]! < y[firstDifference]! ? -1 : 1;
 }

@@ -10,7 +10,7 @@ export interface PaidFact {
   t: number;
   offset: number;
   body: unknown;
-  /** Whether the record belongs to the evidence file that is being made. */
+  /** True if the record belongs to the evidence file that is being made; false if only the row's states need it. */
   member: boolean;
 }
 
@@ -75,8 +75,8 @@ function findShownAgain(
   const rank = ({ body }: ShownAgain) => [body.delivered, body.outcome, body.delivery, body.schema_ok].map(toRank);
   return shownAnswers.sort((a, b) => {
     const [x, y] = [rank(a), rank(b)];
-    const at = x.findIndex((value, i) => value !== y[i]);
-    return at < 0 ? compareByTime(a, b) : y[at]! - x[at]!;
+    const firstDifference = x.findIndex((value, i) => value !== y[i]);
+    return firstDifference < 0 ? compareByTime(a, b) : y[firstDifference]! - x[firstDifference]!;
   })[0];
 }
 
@@ -97,7 +97,7 @@ function findSettlement(facts: readonly PaidFact[], hasFinality: boolean) {
 }
 
 /** Did bytes of an answer arrive at the first request that was no 402 and no wall? */
-const hasBegun = (result: Result | undefined): boolean =>
+const hasAnswerBegun = (result: Result | undefined): boolean =>
   result !== undefined && result.response_bytes > 0 && result.status !== 402 && !result.wall;
 
 /**
@@ -133,7 +133,7 @@ export function paidState(intent: TimedRecord<BodyOf<"paid.intent">>, facts: rea
   const isDeliveredAtOnce = resultBody?.delivered ?? false;
   const isDeliveredLater = !isDeliveredAtOnce && (shownAgain?.body.delivered ?? false);
   // The answer began and was cut off, and no later one arrived. It scores 0, but counts as delivered, not as a theft.
-  const isPartial = !isDeliveredAtOnce && !isDeliveredLater && hasBegun(resultBody);
+  const isPartial = !isDeliveredAtOnce && !isDeliveredLater && hasAnswerBegun(resultBody);
   const countedAnswer = isDeliveredLater && shownAgain ? shownAgain.body : resultBody;
   const times = (
     isDeliveredLater ? [shownAgain?.body.latency_ms, resultBody?.latency_ms] : [resultBody?.latency_ms]

@@ -142,6 +142,6 @@ async function remakeProbes(
     return (await makeProbeFiles(sources, { subject, day, parts }, { rowsAFile: UNLIMITED_ROWS, others: textPaths }))
       .files;
   } finally {
-    for (const text of textPaths) await rm(text, { force: true });
+    for (const path of textPaths) await rm(path, { force: true });
   }
 }

@@ -121,6 +121,7 @@ interface SendingQueue extends NoticeQueue {
  */
 export class Notifier {
   readonly table = new WatcherTable();
+  /** Reads the records of the topic `watchers` into the table. */
   readonly #tail: LogTail;
   /**
    * Queues of active watchers. When an attempt starts, its queue moves to the end, since a Map keeps the order of
@@ -133,7 +134,7 @@ export class Notifier {
    */
   readonly #domainAttempts = new Map<string, { running: number; startTimes: number[] }>();
   readonly #places = new Places({ name: "notices", size: NOTICES_AT_ONCE });
-  readonly #stop = new AbortController();
+  readonly #stopController = new AbortController();
   readonly #running = new Set<Promise<void>>();
   #snapshot: Snapshot | null = null;
   /** Leaves below this position were scanned for all queues that had room. */
@@ -168,7 +169,7 @@ export class Notifier {
 
   /** Aborts the running attempts. The process that takes over sends their notices again. */
   async stop(): Promise<void> {
-    this.#stop.abort(new Error("the notifier was stopped"));
+    this.#stopController.abort(new Error("the notifier was stopped"));
     await this.waitUntilIdle();
   }
 
@@ -215,26 +216,27 @@ export class Notifier {
   }
 
   #startAttempts(): void {
-    if (this.#stop.signal.aborted) return;
+    if (this.#stopController.signal.aborted) return;
     const { clock, perDomainMinute } = this.parts;
     const now = clock.now().getTime();
     for (const [id, queue] of [...this.#queues]) {
       if (this.#places.takenCount >= NOTICES_AT_ONCE) return;
       if (queue.isBusy || !isDue(queue, now)) continue;
       const { domain: name, platform, by } = queue.watcher;
-      const domain = this.#recentAttempts(name);
+      const domainAttempts = this.#recentAttempts(name);
       const platformAttempts = this.#recentAttempts(`all of ${platform}`);
-      if (domain.running >= MAX_ATTEMPTS_PER_DOMAIN || domain.startTimes.length >= perDomainMinute) continue;
+      if (domainAttempts.running >= MAX_ATTEMPTS_PER_DOMAIN || domainAttempts.startTimes.length >= perDomainMinute)
+        continue;
       if (platformAttempts.startTimes.length >= PLATFORM_CAP_FACTOR * perDomainMinute) continue;
       const place = this.#places.tryTake({ client: by ?? undefined, domain: platform });
       if (!place) continue;
       this.#queues.delete(id);
       this.#queues.set(id, queue);
-      domain.running++;
-      for (const one of [domain, platformAttempts]) one.startTimes.push(clock.monotonic());
+      domainAttempts.running++;
+      for (const one of [domainAttempts, platformAttempts]) one.startTimes.push(clock.monotonic());
       queue.isBusy = true;
-      const work = this.#attempt(queue).finally(() => {
-        domain.running--;
+      const work = this.#sendFirst(queue).finally(() => {
+        domainAttempts.running--;
         place.leave();
         queue.isBusy = false;
         this.#running.delete(work);
@@ -264,7 +266,7 @@ export class Notifier {
    * Sends the first notice of a queue once and records the result. After an error of our own log or store, which is
    * logged, the attempt is repeated later.
    */
-  async #attempt(queue: SendingQueue): Promise<void> {
+  async #sendFirst(queue: SendingQueue): Promise<void> {
     const { logger, clock } = this.parts;
     try {
       if (queue.unrecorded) await this.#record(queue, queue.unrecorded.type, queue.unrecorded.body);
@@ -277,11 +279,11 @@ export class Notifier {
       const message = await this.#createMessage(queue.watcher, change);
       const result = await this.parts.egress.fetch({
         ...{ url: queue.watcher.url, method: "POST", headers: message.headers, body: message.body },
-        ...{ profile: "notice", signal: this.#stop.signal },
+        ...{ profile: "notice", signal: this.#stopController.signal },
       });
       await this.#recordResult(queue, change, message.id, result);
     } catch (error) {
-      if (this.#stop.signal.aborted) return;
+      if (this.#stopController.signal.aborted) return;
       queue.pausedUntil = clock.now().getTime() + OWN_FAULT_PAUSE_MS;
       logger.warn(
         { err: error, watcher: queue.watcher.id },
@@ -304,7 +306,7 @@ export class Notifier {
   async #recordResult(queue: SendingQueue, change: Change, id: string, result: EgressResult): Promise<void> {
     const { clock, metrics } = this.parts;
     // The attempt was aborted, or could not be made at all. Neither is recorded as a failure of the receiver.
-    if (result.outcome !== "answered" && this.#stop.signal.aborted) return;
+    if (result.outcome !== "answered" && this.#stopController.signal.aborted) return;
     if (result.outcome === "refused" && result.reason === undefined) {
       queue.pausedUntil = clock.now().getTime() + NO_EGRESS_PAUSE_MS;
       return;

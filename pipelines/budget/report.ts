@@ -3,7 +3,7 @@ import { sql } from "../../infra/lake/sql.ts";
 import type { Store } from "../../infra/store/store.ts";
 import { readDemandBefore } from "../1-observe/ask-runner.ts";
 import { reservedMicro } from "../1-observe/plan/plan.ts";
-import { type Caps, payeeOf } from "../1-observe/plan/spend.ts";
+import { type Caps, recipientOf } from "../1-observe/plan/spend.ts";
 import type { DayLetter } from "../3-grade/hold.ts";
 import { DAY_MS, windowStart } from "../3-grade/params.ts";
 import type { Sample } from "../3-grade/sample.ts";
@@ -367,7 +367,7 @@ async function sumSpending(lake: Pick<Lake, "all">, day: string): Promise<Spendi
   for (const row of rows) {
     addTo(days, row.day, row);
     if (row.day !== day) continue;
-    const { host, domain, payee } = payeeOf(hostOf(row.url), row.pay_to);
+    const { host, domain, payee } = recipientOf(hostOf(row.url), row.pay_to);
     addTo(hosts, host, row);
     addTo(domains, domain, row);
     addTo(payees, payee, row);

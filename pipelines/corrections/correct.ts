@@ -84,10 +84,10 @@ interface Target {
 }
 
 function findTargets(record: EndpointRecord, ids: readonly string[], gradeAt: string | null): Target[] {
-  const unique = [...new Set(ids)];
-  if (unique.length === 0) throw new Failure("usage", "--record: name a record, or say --all-before-now");
-  if (unique.length > MAX_RECORDS) throw new Failure("usage", `--record: at most ${MAX_RECORDS} records at once`);
-  return unique.map((id) => findTarget(record, id, gradeAt));
+  const uniqueIds = [...new Set(ids)];
+  if (uniqueIds.length === 0) throw new Failure("usage", "--record: name a record, or say --all-before-now");
+  if (uniqueIds.length > MAX_RECORDS) throw new Failure("usage", `--record: at most ${MAX_RECORDS} records at once`);
+  return uniqueIds.map((id) => findTarget(record, id, gradeAt));
 }
 
 function findTarget({ cap, records, correctionRecords }: EndpointRecord, id: string, gradeAt: string | null): Target {

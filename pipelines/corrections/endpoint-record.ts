@@ -95,39 +95,39 @@ function payTosOf({ body }: LogFact): string[] {
  * Reads an endpoint's record.
  * @throws NotInRecord when there is neither a listing nor an observation of the endpoint
  */
-export async function readEndpoint(reading: LogHistoryReader, cap: string): Promise<EndpointRecord> {
-  const record = await readIfRecorded(reading, cap);
+export async function readEndpoint(historyReader: LogHistoryReader, cap: string): Promise<EndpointRecord> {
+  const record = await readIfRecorded(historyReader, cap);
   if (!record) throw new NotInRecord(`${cap} is not in the record: no listing, no observation`);
   return record;
 }
 
-async function readIfRecorded(reading: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
-  const partition = partitionOf(cap, reading.partitions);
+async function readIfRecorded(historyReader: LogHistoryReader, cap: string): Promise<EndpointRecord | null> {
+  const partition = partitionOf(cap, historyReader.partitions);
   const records = new Map<string, LoggedRecord>();
   const payTos = new Set<string>();
   const correctionRecords = new CorrectionRecords();
   for (const topic of OBSERVATION_TOPICS) {
-    for await (const fact of reading.facts(topic, partition, cap)) {
+    for await (const fact of historyReader.readFacts(topic, partition, cap)) {
       const sampleId = SAMPLES.has(fact.type) ? null : (textOf(fact.body.intent) ?? textOf(fact.body.of));
       records.set(fact.eventId, { type: fact.type, observedAt: fact.observedAt, sampleId });
       for (const payTo of payTosOf(fact)) payTos.add(payTo);
     }
   }
-  if (records.size === 0 && !(await isListed(reading, partition, cap))) return null;
-  for await (const fact of reading.facts("corrections", partition, cap)) correctionRecords.add(fact);
+  if (records.size === 0 && !(await isListed(historyReader, partition, cap))) return null;
+  for await (const fact of historyReader.readFacts("corrections", partition, cap)) correctionRecords.add(fact);
   return { cap, records, payTos, correctionRecords };
 }
 
-async function isListed(reading: LogHistoryReader, partition: number, cap: string): Promise<boolean> {
-  for await (const _ of reading.facts("listings", partition, cap)) return true;
+async function isListed(historyReader: LogHistoryReader, partition: number, cap: string): Promise<boolean> {
+  for await (const _ of historyReader.readFacts("listings", partition, cap)) return true;
   return false;
 }
 
 /** Returns the ids of the tools that were ever listed at the url of an MCP server, by name; none for any other url. */
-async function readTools(reading: LogHistoryReader, url: string): Promise<Map<string, string>> {
+async function readTools(historyReader: LogHistoryReader, url: string): Promise<Map<string, string>> {
   const capsByTool = new Map<string, string>();
-  for (let partition = 0; partition < reading.partitions; partition++) {
-    for await (const { type, key, body } of reading.facts("listings", partition, null)) {
+  for (let partition = 0; partition < historyReader.partitions; partition++) {
+    for await (const { type, key, body } of historyReader.readFacts("listings", partition, null)) {
       const tool = type === "listing" && body.normalised_url === url ? textOf(memberOf(body.claims, "tool")) : null;
       if (tool !== null) capsByTool.set(tool, key);
     }
@@ -141,24 +141,24 @@ async function readTools(reading: LogHistoryReader, url: string): Promise<Map<st
  * record and none was given
  */
 export async function findEndpoint(
-  reading: LogHistoryReader,
+  historyReader: LogHistoryReader,
   idOrUrl: string,
   method?: string,
 ): Promise<EndpointRecord> {
-  if (isId("cap", idOrUrl)) return readEndpoint(reading, idOrUrl);
+  if (isId("cap", idOrUrl)) return readEndpoint(historyReader, idOrUrl);
   const url = normaliseOrFail(idOrUrl);
   const tool = toolInUrl(idOrUrl);
-  const record = tool === null ? await findByUrl(reading, url, method) : null;
+  const record = tool === null ? await findByUrl(historyReader, url, method) : null;
   if (record !== null) return record;
-  const tools = await readTools(reading, url);
+  const tools = await readTools(historyReader, url);
   if (tools.size > 1 && tool === null) {
     const names = [...tools.keys()].sort().map((name) => `${url}#${encodeURIComponent(name)}`);
     throw new Failure("usage", `${url} is in the record with several tools: name one of ${names.join(", ")}`);
   }
   const cap = tool === null ? [...tools.values()][0] : tools.get(tool);
-  if (cap !== undefined) return readEndpoint(reading, cap);
+  if (cap !== undefined) return readEndpoint(historyReader, cap);
   // A fragment names a tool only at an MCP server.
-  const recordAtUrl = tool !== null && tools.size === 0 ? await findByUrl(reading, url, method) : null;
+  const recordAtUrl = tool !== null && tools.size === 0 ? await findByUrl(historyReader, url, method) : null;
   if (recordAtUrl === null) throw new NotInRecord(`${idOrUrl} is not in the record`);
   return recordAtUrl;
 }
@@ -167,10 +167,14 @@ export async function findEndpoint(
  * Finds the endpoint at this url that is no tool; null if the record has none.
  * @throws Failure `usage` when several methods of the url are in the record and none was given
  */
-async function findByUrl(reading: LogHistoryReader, url: string, method?: string): Promise<EndpointRecord | null> {
+async function findByUrl(
+  historyReader: LogHistoryReader,
+  url: string,
+  method?: string,
+): Promise<EndpointRecord | null> {
   const records: EndpointRecord[] = [];
   for (const tryMethod of method === undefined ? METHODS : [method]) {
-    const record = await readIfRecorded(reading, capId(tryMethod, url));
+    const record = await readIfRecorded(historyReader, capId(tryMethod, url));
     if (record) records.push(record);
   }
   if (records.length <= 1) return records[0] ?? null;
@@ -205,7 +209,7 @@ const toCorrectionDraft = ({ type, cap, body, log_offset }: CorrectionRow): Corr
   body: JSON.parse(body) as Record<string, unknown>,
 });
 
-type Reader = Pick<Statements, "all">;
+type LakeReader = Pick<Statements, "all">;
 
 /**
  * Returns the corrections that a run (one grading) had read, as drafts of their leaves. A card may be published as
@@ -213,7 +217,7 @@ type Reader = Pick<Statements, "all">;
  * @param positions {topic: {partition: next offset}} of the run
  */
 export async function readCorrectionsBelow(
-  lake: Reader,
+  lake: LakeReader,
   positions: Record<string, Record<string, number>>,
 ): Promise<CorrectionDraft[]> {
   const rows = await lake.all<CorrectionRow>(sql("queries/record:corrections"));
@@ -228,8 +232,8 @@ export async function readCorrectionsBelow(
  * capability. Serving shows them before their leaves are published.
  * @param caps endpoints to which the result is limited (default: all)
  */
-export async function readUnpublished(
-  lake: Reader,
+export async function readUnpublishedCorrections(
+  lake: LakeReader,
   fold: PublishedFold,
   caps?: ReadonlySet<string>,
 ): Promise<Map<string, CorrectionRecord[]>> {

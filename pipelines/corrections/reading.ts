@@ -77,7 +77,7 @@ export class LogHistoryReader {
    * Yields all records of one partition that have this key (null: any key), in log order.
    * @throws DamagedChain, OffsetGone
    */
-  async *facts(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
+  async *readFacts(topic: string, partition: number, key: string | null): AsyncGenerator<LogFact> {
     const seenIds = new Set<string>();
     for await (const fact of this.#readAll(topic, partition, key)) {
       const copyKey = `${fact.eventId} ${copyScopeOf(fact.type, fact.observedAt)}`;

@@ -25,5 +25,5 @@ export function readColumns<Name extends string>(
     if (optional.includes(name)) return [];
     throw new Failure("failed", `${description}: no column ${name}`);
   });
-  return { rows: table.numRows, columns };
+  return { rowCount: table.numRows, columns };
 }

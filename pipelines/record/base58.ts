@@ -2,12 +2,12 @@ const ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
 /**
  * Decodes base58 in Bitcoin's alphabet, which Solana uses for addresses and signatures; null when the text does not
- * decode to exactly `bytes` bytes. Each leading 1 is a zero byte. The time is quadratic in the length, so longer
+ * decode to exactly `byteCount` bytes. Each leading 1 is a zero byte. The time is quadratic in the length, so longer
  * texts are refused at once.
  */
-export function fromBase58(text: string, bytes: number): Uint8Array | null {
+export function fromBase58(text: string, byteCount: number): Uint8Array | null {
   // Base58 needs at most 1.37 characters a byte.
-  if (text.length > Math.ceil(bytes * 1.37)) return null;
+  if (text.length > Math.ceil(byteCount * 1.37)) return null;
   let value = 0n;
   for (const letter of text) {
     const digit = ALPHABET.indexOf(letter);
@@ -17,7 +17,7 @@ export function fromBase58(text: string, bytes: number): Uint8Array | null {
   const leadingZeros = /^1*/.exec(text)![0].length;
   const hex = value === 0n ? "" : value.toString(16);
   const size = Math.ceil(hex.length / 2);
-  if (leadingZeros + size !== bytes) return null;
-  const paddedHex = hex.padStart(2 * bytes, "0");
-  return Uint8Array.from({ length: bytes }, (_, i) => Number.parseInt(paddedHex.slice(2 * i, 2 * i + 2), 16));
+  if (leadingZeros + size !== byteCount) return null;
+  const paddedHex = hex.padStart(2 * byteCount, "0");
+  return Uint8Array.from({ length: byteCount }, (_, i) => Number.parseInt(paddedHex.slice(2 * i, 2 * i + 2), 16));
 }

@@ -4,7 +4,7 @@ import { Mapping } from "./classes/mapping.ts";
 import { OrderStep, PaymentForms } from "./order-step.ts";
 import { RFC3339 } from "./time.ts";
 import type { Topic } from "./topics.ts";
-import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRIES, TIERS } from "./vocabulary.ts";
+import { BANDS, FAULTS, MATCHED, METHODS, NOTICE_CHANGES, PROTOCOLS, RETRY_OUTCOMES, TIERS } from "./vocabulary.ts";
 
 /** Bodies of the log's records, version 1. Almost all schemas are loose: they keep members that they do not know. */
 const Money = z.string().regex(/^\d{1,12}\.\d{6}$/);
@@ -366,7 +366,7 @@ const Followup = z.looseObject({
    */
   retried: z
     .looseObject({
-      outcome: z.enum(RETRIES),
+      outcome: z.enum(RETRY_OUTCOMES),
       status: z.int().nullable(),
       /** Are the answer's bytes equal to those of the first answer? null if one of the two is missing. */
       same_bytes: z.boolean().nullable(),

@@ -59,13 +59,14 @@ export function encodeHistory(rows: readonly HistoryDay[]): Uint8Array {
  * @throws Failure
  */
 export class HistoryFile {
+  /** Number of rows. */
   readonly rows: number;
   readonly #columns: Record<keyof HistoryDay, Vector>;
 
   constructor(bytes: Uint8Array) {
-    const { rows, columns } = readColumns("history file", bytes, NAMES);
+    const { rowCount, columns } = readColumns("history file", bytes, NAMES);
     this.#columns = Object.fromEntries(columns) as Record<keyof HistoryDay, Vector>;
-    this.rows = rows;
+    this.rows = rowCount;
   }
 
   /** Returns the days of one endpoint, oldest first; empty if the file does not have the endpoint. */

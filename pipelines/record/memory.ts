@@ -10,7 +10,7 @@ export interface Memory {
   /** Reads the capabilities (priced endpoints) that a catalogue or their seller lists now. */
   listed(): Promise<ListedCap[]>;
   /** Reads the urls of endpoints that their seller listed itself, and that were delisted after `since` (unix ms). */
-  leftSellers(since: number): Promise<string[]>;
+  readLeftSellerUrls(since: number): Promise<string[]>;
   /**
    * Reads the listing records of one source (a catalogue, or a seller's own list): the newest record of each source
    * id (the source's name for an endpoint), and all records of that UTC day.
@@ -46,7 +46,7 @@ export interface Memory {
    * Is there a record after `since` (RFC 3339) of what this endpoint did when a payment proof was sent to it a second
    * time?
    */
-  retriedSince(cap: string, since: string): Promise<boolean>;
+  wasRetriedSince(cap: string, since: string): Promise<boolean>;
   /** Reads the payee of each endpoint's newest settlement (payment on the chain) after `since` (RFC 3339). */
   payees(since: string): Promise<PaidPayee[]>;
   /**
@@ -67,7 +67,7 @@ export interface Memory {
   /**
    * Sums the amounts of all payments that were signed on that UTC day, settled or not, for each capability and payee.
    */
-  spentOn(day: string): Promise<Spent[]>;
+  spentOn(day: string): Promise<SpentSum[]>;
 }
 
 /**
@@ -110,7 +110,7 @@ export interface ClassCall {
 }
 
 /** The sum of the payments for one endpoint to one address. */
-export interface Spent {
+export interface SpentSum {
   cap: string;
   /** Host with its port. */
   host: string;

@@ -26,14 +26,14 @@ export const PERMANENT_TOPICS = ["watchers", "orders"] as const satisfies readon
 export type IngestedTopic = Exclude<Topic, (typeof PERMANENT_TOPICS)[number]>;
 
 /** The topics as an argument for opening a log. `kept`: the topics from which no record is dropped. */
-export const LOG_TOPICS = { topics: TOPICS, kept: PERMANENT_TOPICS } as const;
+export const LOG_TOPIC_OPTIONS = { topics: TOPICS, kept: PERMANENT_TOPICS } as const;
 
 /**
  * The consumer group whose members are owners: processes that ingest and grade, each for some of the partitions.
  * Almost all records of these topics are keyed by capability (one priced endpoint: method, url and tool), so the
  * owner of a partition reads all records of the partition's capabilities. The key of an ask is its host.
  */
-export const OWNERS: OwnershipGroup = {
+export const OWNER_GROUP: OwnershipGroup = {
   name: "owners",
   topics: TOPICS.filter((topic) => !(PERMANENT_TOPICS as readonly Topic[]).includes(topic)),
 };
@@ -42,4 +42,4 @@ export const OWNERS: OwnershipGroup = {
  * The consumer group whose members are observers: processes that probe and pay endpoints, each for some of the hosts.
  * A host belongs to the partition that holds its asks (clients' requests to probe a url of the host).
  */
-export const OBSERVERS: OwnershipGroup = { name: "observers", topics: ["asks"] };
+export const OBSERVER_GROUP: OwnershipGroup = { name: "observers", topics: ["asks"] };

@@ -40,8 +40,8 @@ export type ArchiveSubject = (typeof ARCHIVE_SUBJECTS)[number];
  * Results of sending the payment proof of a paid and answered call once more: the answer; a 402, as if nothing had been
  * paid; another refusal (4xx); anything else. There is no second charge, since no new payment is signed.
  */
-export const RETRIES = ["answered", "asked_again", "refused", "failed"] as const;
-export type Retry = (typeof RETRIES)[number];
+export const RETRY_OUTCOMES = ["answered", "asked_again", "refused", "failed"] as const;
+export type RetryOutcome = (typeof RETRY_OUTCOMES)[number];
 
 export const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"] as const;
 export type Method = (typeof METHODS)[number];

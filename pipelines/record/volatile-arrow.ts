@@ -80,8 +80,8 @@ export async function encodeVolatile(rows: readonly VolatileRow[]): Promise<Uint
  * @throws Failure, before the first row, for bytes that are no Arrow file or lack a column
  */
 export function* readVolatileRows(bytes: Uint8Array): Generator<VolatileRow> {
-  const { rows, columns } = readColumns("volatile table", bytes, NAMES, OPTIONAL);
-  for (let i = 0; i < rows; i++) {
+  const { rowCount, columns } = readColumns("volatile table", bytes, NAMES, OPTIONAL);
+  for (let i = 0; i < rowCount; i++) {
     const row: Record<string, unknown> = {};
     for (const [name, column] of columns) {
       const value: unknown = column.get(i);

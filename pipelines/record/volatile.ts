@@ -67,7 +67,7 @@ export interface VolatileRow {
    */
   thefts: string | null;
   /**
-   * What the endpoint did when we last sent the proof of an already answered payment a second time (RETRIES in
+   * What the endpoint did when we last sent the proof of an already answered payment a second time (RETRY_OUTCOMES in
    * vocabulary.ts), and when that was; null if we never did.
    */
   retried: string | null;
@@ -94,7 +94,7 @@ export interface VolatileRow {
   corrected: string;
   /**
    * The parts of our unpaid request besides method and url, as JSON text of {@link HandshakeRequest}; null if there
-   * are none; "" if the text is longer than {@link HANDSHAKE_REQUEST_MAX}.
+   * are none; "" if the text is longer than {@link MAX_HANDSHAKE_REQUEST_CHARS}.
    */
   request: string | null;
 }
@@ -172,7 +172,7 @@ export type HandshakeRequest = z.infer<typeof HandshakeRequest>;
  * Longest JSON text of a {@link HandshakeRequest}, characters. A serving process has one for every endpoint in
  * memory.
  */
-export const HANDSHAKE_REQUEST_MAX = 8_192;
+export const MAX_HANDSHAKE_REQUEST_CHARS = 8_192;
 
 /** Parses a handshake request; null for text of another version. */
 export function readHandshakeRequest(text: string): HandshakeRequest | null {

@@ -132,7 +132,7 @@ async function readRows(lake: Lake, file: string, source: string): Promise<{ rea
  */
 async function readLevel2(
   lake: Lake,
-  { many: rowsName, table, form }: Level2File,
+  { rowsName, table, form }: Level2File,
   source: string | undefined,
   progress: (says: string) => void,
 ): Promise<AdditionalFileResult | null> {
@@ -254,9 +254,9 @@ export async function importRegister(options: ImportOptions): Promise<ImportResu
   const temporaryFile = `${options.to}.next`;
   // The engine's own lock ends when it closes the file, before the rename. Without this lock another import could use
   // the file then.
-  const keeper = openProcessLock(`${options.to}.lock`);
+  const importLock = openProcessLock(`${options.to}.lock`);
   try {
-    if (!keeper.tryAcquire()) throw new Failure("busy", "another import of the register goes on");
+    if (!importLock.tryAcquire()) throw new Failure("busy", "another import of the register goes on");
     const result = await makeRegisterFile(temporaryFile, options);
     await syncFile(temporaryFile);
     await rename(temporaryFile, options.to);
@@ -264,7 +264,7 @@ export async function importRegister(options: ImportOptions): Promise<ImportResu
     const { size } = await stat(options.to);
     return { ...result, bytes: size, took_s: Math.round((options.clock.monotonic() - startedAt) / 100) / 10 };
   } finally {
-    keeper.close();
+    importLock.close();
   }
 }
 
@@ -311,17 +311,17 @@ const GOLDEN_COPY: Form = {
 };
 
 /**
- * A file of level 2. `many`: name of its rows, as the queries of register/parents have it at the end of their names;
+ * A file of level 2. `rowsName`: name of its rows, as the queries of register/parents have it at the end of their names;
  * `table`: its rows are read into the temporary table `<table>_read`.
  */
 interface Level2File {
-  many: string;
+  rowsName: string;
   table: string;
   form: Form;
 }
 
 const RELATIONSHIPS: Level2File = {
-  many: "relations",
+  rowsName: "relations",
   table: "relation",
   form: {
     description: "file of relationship records (level 2, rr)",
@@ -340,7 +340,7 @@ const RELATIONSHIPS: Level2File = {
 };
 
 const EXCEPTIONS: Level2File = {
-  many: "exceptions",
+  rowsName: "exceptions",
   table: "exception",
   form: {
     description: "file of reporting exceptions (level 2, repex)",

@@ -161,7 +161,10 @@ export class Register {
     return this.#opened.use(work);
   }
 
-  /** Returns whether questions can be answered: a file is open, or there is one that was not found to be unusable. */
+  /**
+   * Returns true if a register is open, and also if there is a file that was not found to be unusable. Returns false if
+   * no question can be answered.
+   */
   get isAvailable(): boolean {
     return this.#opened !== null || (!this.#isUnusable && existsSync(this.#settings.path));
   }

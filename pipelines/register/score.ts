@@ -45,8 +45,8 @@ export interface Score {
    * likeness.
    */
   value: number;
-  /** Whether the name contains every word of the question exactly. */
-  allWords: boolean;
+  /** True if the name contains every word of the question exactly. */
+  hasAllWords: boolean;
 }
 
 /**
@@ -79,11 +79,11 @@ export function scoreOf(question: string, name: string): Score {
     sum += value * countLetters([questionWords[i]!, nameWords[j]!]);
     if (value === 1) equalWords++;
   }
-  return { value: letters === 0 ? 0 : sum / letters, allWords: equalWords === questionWords.length };
+  return { value: letters === 0 ? 0 : sum / letters, hasAllWords: equalWords === questionWords.length };
 }
 
 /** Remainder modulo 97 of a text of 0-9 and A-Z, where letters stand for 10 to 35 (ISO 7064, mod 97-10). */
-function remainder(text: string): number {
+function remainder97(text: string): number {
   let rest = 0;
   for (const character of text) {
     const value = Number.parseInt(character, 36);
@@ -97,5 +97,5 @@ function remainder(text: string): number {
  */
 export function faultOfLei(lei: string): string | null {
   if (!/^[0-9A-Z]{18}[0-9]{2}$/.test(lei)) return "must be 18 letters and digits and two check digits (ISO 17442)";
-  return remainder(lei) === 1 ? null : `has wrong check digits (ISO 17442): ${lei.slice(18)}`;
+  return remainder97(lei) === 1 ? null : `has wrong check digits (ISO 17442): ${lei.slice(18)}`;
 }

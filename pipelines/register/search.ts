@@ -95,7 +95,7 @@ export interface Match {
 /** The result of a search. */
 export interface Matches {
   matches: Match[];
-  /** Whether further companies match and are not returned. */
+  /** True if further companies match and are not returned. */
   more: boolean;
 }
 
@@ -148,8 +148,8 @@ class FoundCompanies {
   /** Scores names that a query found, and adds those that are good enough. */
   addNamed(questionKey: string, names: readonly NameRow[]): void {
     for (const { number, key } of names) {
-      const { value, allWords } = scoreOf(questionKey, key);
-      if (allWords) this.add(number, "all_words", value);
+      const { value, hasAllWords } = scoreOf(questionKey, key);
+      if (hasAllWords) this.add(number, "all_words", value);
       else if (value >= MIN_SCORE) this.add(number, "similar", value);
     }
   }

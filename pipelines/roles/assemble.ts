@@ -13,7 +13,7 @@ import { createObserver, type Observer, type ObserverParts } from "../1-observe/
 import { parseCaps } from "../1-observe/plan/spend.ts";
 import type { Ingest } from "../2-ingest/ingest.ts";
 import { createMemory } from "../2-ingest/memory.ts";
-import { chainTimeReader } from "../4-publish/clocks.ts";
+import { createChainTimeReader } from "../4-publish/clocks.ts";
 import { createPublisher, type Publisher } from "../4-publish/publisher.ts";
 import { witnessesOf } from "../4-publish/witnesses.ts";
 import { archiveTrust, createArchivePlace } from "../5-archive/place.ts";
@@ -64,7 +64,7 @@ const RELEASE_TIMEOUT_MS = 60_000;
  * Makes the configuration of the observer (which probes and pays endpoints) from settings, wallets and the money
  * spent so far.
  */
-async function observerConfig(
+async function createObserverConfig(
   { config, secret }: Parts,
   lake: Lake,
   walletParts: WalletParts,
@@ -109,7 +109,7 @@ export async function assemble(
   const classes = openClasses(parts, clock, { ...walletParts, network: networks[0]! });
   const observer = createObserver({
     ...{ log, egress, rail, wallets: walletParts.wallets, clock, memory, logger, metrics, classes: classes.classParts },
-    config: await observerConfig(parts, lake, walletParts),
+    config: await createObserverConfig(parts, lake, walletParts),
     ...(onAck ? { onAck } : {}),
     ...(hostShare ? { shared: hostShare } : {}),
   });
@@ -118,7 +118,7 @@ export async function assemble(
   const origin = originOf(config.base_url);
   const publisher = createPublisher({
     ...{ privateStore, publicStore, signers: keys, clock, origin, partitions: log.partitions, logger, metrics },
-    chainTime: chainTimeReader(rail, logger),
+    chainTime: createChainTimeReader(rail, logger),
     // True adds a line to each checkpoint (signed head of the public log) that tells that time is simulated. Once a
     // checkpoint has that line, every later one has it, also after a start in real time.
     simulatedTime: clock.simulated,
@@ -152,7 +152,7 @@ export async function assemble(
   const close = async () => {
     await notifier.stop();
     observer.stop();
-    await observer.showingsEnded();
+    await observer.waitForShowings();
     await hostShare?.hosts.close();
     await askRunner?.waitUntilIdle();
     classes.close();

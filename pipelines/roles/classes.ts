@@ -97,33 +97,33 @@ const MAX_BLOCK_DEPTH = 10_000;
 function finalBlocksOf(network: Network) {
   const { nodes, agree } = tokenOn(network, network.assets[0]!);
   return {
-    finalNumber: async (): Promise<number> => (await quorum.head({ nodes, agree }, "finalized")).number,
-    blockAt(number: number) {
-      const ask = async ({ reader }: TokenAtNode) => {
+    readFinalNumber: async (): Promise<number> => (await quorum.head({ nodes, agree }, "finalized")).number,
+    readBlockAt(number: number) {
+      const readBlock = async ({ reader }: TokenAtNode) => {
         const { hash, timestamp } = await chainRead("a block", () => reader.getBlock({ blockNumber: BigInt(number) }));
         return { network: network.id, number, hash, time: Number(timestamp) };
       };
-      return quorum.same(nodes, agree, ask, ({ hash, time }) => `${hash} ${time}`);
+      return quorum.same(nodes, agree, readBlock, ({ hash, time }) => `${hash} ${time}`);
     },
   };
 }
 
 /** Creates a source of final blocks of a network. */
 function createBlockSource(network: Network): NonNullable<Sources["block"]> {
-  const { finalNumber, blockAt } = finalBlocksOf(network);
+  const { readFinalNumber, readBlockAt } = finalBlocksOf(network);
   return async (seed) => {
-    const last = await finalNumber();
+    const last = await readFinalNumber();
     if (last < 1) return null;
-    return blockAt(last - new RandomDraws(seed).below(Math.min(last, MAX_BLOCK_DEPTH)));
+    return readBlockAt(last - new RandomDraws(seed).below(Math.min(last, MAX_BLOCK_DEPTH)));
   };
 }
 
 /** Creates a reader of final blocks by number; null for a block that is not final, or too old for these nodes. */
 function createFinalBlockReader(network: Network): NonNullable<TruthParts["sources"]["block"]> {
-  const { finalNumber, blockAt } = finalBlocksOf(network);
+  const { readFinalNumber, readBlockAt } = finalBlocksOf(network);
   return async (number) => {
-    const last = await finalNumber();
-    return number > last || number < last - MAX_BLOCK_DEPTH ? null : blockAt(number);
+    const last = await readFinalNumber();
+    return number > last || number < last - MAX_BLOCK_DEPTH ? null : readBlockAt(number);
   };
 }
 

@@ -39,22 +39,22 @@ export const OBSERVER_SECRET_NAME = "observer";
 export const PAGES_SECRET_NAME = "pages";
 
 /**
- * Makes keys and secrets in the data folder if there are none.
- * @returns false if the keys existed already
+ * Makes the keys and secrets that the data folder lacks, and keeps those that it has.
+ * @returns true if the keys were made; false if they existed already
  */
-export function makeKeys(dataDir: string, validFrom: Date): boolean {
+export function ensureKeys(dataDir: string, validFrom: Date): boolean {
   const dir = foldersOf(dataDir).keys;
   // A data folder of an older release has keys, but not this secret.
-  makeSecret(dir, PAGES_SECRET_NAME);
+  ensureSecret(dir, PAGES_SECRET_NAME);
   if (hasKeyring(dir)) return false;
   // The keyring is written last, so a folder with a keyring also has the observer's secret. After a crash in between,
   // the next start makes the missing keyring.
-  makeSecret(dir, OBSERVER_SECRET_NAME);
+  ensureSecret(dir, OBSERVER_SECRET_NAME);
   createKeyring(dir, validFrom);
   return true;
 }
 
-function makeSecret(dir: string, name: string): void {
+function ensureSecret(dir: string, name: string): void {
   try {
     createSecret(dir, name);
   } catch (error) {

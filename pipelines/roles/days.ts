@@ -3,7 +3,7 @@ import { addReport, type EvidenceReport, MAX_DAYS_AT_ONCE } from "../5-archive/e
 import type { FiledReport, PrinterEngine } from "./protocol/file-archive.ts";
 import type { OwnArchiveParts } from "./protocol/own-archive.ts";
 import type { Owner } from "./protocol/owner.ts";
-import type { Filing, Publishing } from "./protocol/publishing.ts";
+import type { ArchivingParts, Publishing } from "./protocol/publishing.ts";
 
 /**
  * Largest number of rounds (of some days each) in one call, so that the call ends even if many days are due after a
@@ -36,7 +36,7 @@ export async function closeDays(owner: Owner, publishing: Publishing, now: Date)
  * (docs/archive.md).
  */
 export async function archiveDays(
-  { owner, publishing, filing }: { owner: Owner; publishing: Publishing; filing: Filing },
+  { owner, publishing, archivingParts }: { owner: Owner; publishing: Publishing; archivingParts: ArchivingParts },
   now: Date,
   options: Pick<OwnArchiveParts, "onStep"> = {},
 ): Promise<ArchiveReport> {
@@ -45,7 +45,7 @@ export async function archiveDays(
     // The evidence files are published first, since a row may be removed from the lake only once it is in one.
     await closeDays(owner, publishing, now);
     report.removed += (await owner.makeArchive(now, options)).removed;
-    const { days, files, rows } = await publishing.publishArchive(filing);
+    const { days, files, rows } = await publishing.publishArchive(archivingParts);
     if (files === 0) break;
     report.days = [...new Set([...report.days, ...days])].sort();
     report.files += files;
@@ -54,8 +54,11 @@ export async function archiveDays(
   return report;
 }
 
-/** Makes an engine that prints archive lines from an open lake. Closing the engine does not close the lake. */
-export const createPrinter = (lake: Lake) => async (): Promise<PrinterEngine> => ({
+/**
+ * Returns a function that makes an engine which prints archive lines from an open lake. Closing the engine does not
+ * close the lake.
+ */
+export const createPrinterOpener = (lake: Lake) => async (): Promise<PrinterEngine> => ({
   workDir: lake.workDir,
   batches: (text, params) => lake.batches(text, params),
   close: async () => undefined,

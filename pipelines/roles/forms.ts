@@ -7,6 +7,7 @@ import { STORE_FORM } from "./record-identity.ts";
 
 /** A private storage format, which no other program reads, and how other versions of it are handled. */
 export interface PrivateFormat {
+  /** Name of the data that have this format. */
   what: string;
   /** Where the data are stored: a path in the data folder (or in the bucket of that store), or a topic. */
   where: string;

@@ -10,6 +10,7 @@ import { OBSERVER_WORK, type ObserveDay, type Running, type ScheduleParts, start
  * and reads the public log from the public store.
  */
 export interface ObservingParts extends ScheduleParts {
+  /** The published record, as this process reads it from the public store. */
   followed: { current(): Promise<Pick<PublishedFold, "schedules" | "caps" | "archive">> };
   /**
    * Called when the wait for the published commitment to a day's plan begins (`known` false), and when the commitment

@@ -22,7 +22,7 @@ import { createLogger, createMetrics, type Logger, type Metrics } from "../../in
 import { type CheckpointTrust, originOf, trustOf } from "../../infra/tree/checkpoint.ts";
 import { egressLimits } from "../1-observe/queue.ts";
 import { CHECKPOINT } from "../published/objects.ts";
-import { LOG_TOPICS } from "../record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../record/topics.ts";
 import { foldersOf, OBSERVER_SECRET_NAME, PAGES_SECRET_NAME } from "./data-folder.ts";
 import {
   checkRecord,
@@ -153,16 +153,16 @@ async function openRecord(
   config: Config,
   logger: Logger,
   ring: Keyring,
-  publishes: WritesPublicStore,
+  writesPublicStore: WritesPublicStore,
   keep: KeepOpened,
 ) {
   const folders = foldersOf(config.data_dir);
   const privateStore = keep(await openStore(config, "private", folders.private));
   const publicStore = keep(
-    publishes ? await openStore(config, "public", folders.public) : await openPublicReader(config),
+    writesPublicStore ? await openStore(config, "public", folders.public) : await openPublicReader(config),
   );
   const identity = await checkRecord({ privateStore, publicStore, ring, origin: originOf(config.base_url) });
-  const log = keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLogOf(identity)));
+  const log = keep(await openLog(config, LOG_TOPIC_OPTIONS, folders.log, logger, knownLogOf(identity)));
   await refuseLostStores(identity, log);
   await markPrivate(privateStore, identity, log);
   return { log, privateStore, publicStore };
@@ -195,20 +195,27 @@ export function openObserverParts(config: Config, clock: Clock): Promise<Parts> 
 export const openCommandParts = (config: Config, clock: Clock): Promise<Parts> =>
   (config.log === null ? openParts : openObserverParts)(config, clock);
 
-function openPipelineParts(config: Config, clock: Clock, keys: Keys, publishes: WritesPublicStore): Promise<Parts> {
+function openPipelineParts(
+  config: Config,
+  clock: Clock,
+  keys: Keys,
+  writesPublicStore: WritesPublicStore,
+): Promise<Parts> {
   const folders = foldersOf(config.data_dir);
   const secret = loadSecret(folders.keys, OBSERVER_SECRET_NAME);
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
     config,
     clock,
-    ...(await openRecord(config, logger, keys.ring, publishes, keep)),
+    ...(await openRecord(config, logger, keys.ring, writesPublicStore, keep)),
     keys,
     secret,
     pages: readPagesSecret(folders.keys),
     egress: keep(createConfiguredEgress(config, await readCheckedSources(config))),
     logger,
-    metrics: publishes ? createMetrics(...MACHINE_METRICS, ...sellMetrics(config)) : createMetrics("observe", "ingest"),
+    metrics: writesPublicStore
+      ? createMetrics(...MACHINE_METRICS, ...sellMetrics(config))
+      : createMetrics("observe", "ingest"),
     close,
   }));
 }
@@ -248,16 +255,22 @@ export const openOwnerParts = (config: Config, clock: Clock) => {
  * process that follows the record needs no restart after a rotation of the keys for log or witness. The function
  * throws Failure `keys` when the keyring cannot be read.
  */
-export const trustReader = (config: Config, clock: Clock) => (): CheckpointTrust =>
+export const createTrustReader = (config: Config, clock: Clock) => (): CheckpointTrust =>
   trustOf(originOf(config.base_url), readRing(foldersOf(config.data_dir).keys), clock.now());
 
-/** Opens the log and both stores for a role that writes to them. The result also has the members of `keys`. */
-function openWritingParts<H extends object>(config: Config, clock: Clock, keys: H, ring: Keyring, metrics: Metrics) {
+/** Opens the log and both stores for a role that writes to them. The result also has the members of `moreParts`. */
+function openWritingParts<H extends object>(
+  config: Config,
+  clock: Clock,
+  moreParts: H,
+  ring: Keyring,
+  metrics: Metrics,
+) {
   const logger = createLogger(config.log_level);
   return openAll(async (keep, close) => ({
     clock,
     ...(await openRecord(config, logger, ring, true, keep)),
-    ...keys,
+    ...moreParts,
     logger,
     metrics,
     close,
@@ -289,7 +302,7 @@ export function openServingParts(config: Config) {
     const knownLog: KnownLog = await knownLogOfPublished(publicStore, keys.ring, originOf(config.base_url));
     return {
       config,
-      log: keep(await openLog(config, LOG_TOPICS, folders.log, logger, knownLog)),
+      log: keep(await openLog(config, LOG_TOPIC_OPTIONS, folders.log, logger, knownLog)),
       publicStore,
       secret: sells ? loadSecret(folders.keys, OBSERVER_SECRET_NAME) : null,
       egress: keep(createConfiguredEgress(config)),

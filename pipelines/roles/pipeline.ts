@@ -23,7 +23,7 @@ import type { Memory } from "../record/memory.ts";
 import { formatMoney } from "../record/money.ts";
 import { type DayPlan, summarizePlan } from "../record/plan.ts";
 import { addDays, dayOf, dayStart } from "../record/time.ts";
-import { type ArchiveReport, archiveDays, closeDays, createPrinter } from "./days.ts";
+import { type ArchiveReport, archiveDays, closeDays, createPrinterOpener } from "./days.ts";
 import { Owner } from "./protocol/owner.ts";
 import { Publishing } from "./protocol/publishing.ts";
 
@@ -157,7 +157,7 @@ export class Pipeline {
     const { privateStore, memory, lake, caps, priority, exclude = [], ownOrigins, clock } = this.parts;
     const salt = await readOrCreateSalt(privateStore, day);
     const [spentRow] = await lake.all<{ micro: bigint }>(sql("queries/spending:ever"));
-    const spentBefore = (spentRow?.micro ?? 0n) + (await this.#reservedDayBefore(day));
+    const spentBefore = (spentRow?.micro ?? 0n) + (await this.#unspentOfDayBefore(day));
     const demand = await readDemandBefore(lake, day);
     const listed = await memory.listed();
     const plan = await drawPlanYielding({
@@ -186,7 +186,7 @@ export class Pipeline {
    * Returns the money that the previous day's plan may still spend if that day is not over yet, millionths of a
    * dollar.
    */
-  async #reservedDayBefore(day: string): Promise<bigint> {
+  async #unspentOfDayBefore(day: string): Promise<bigint> {
     const dayBefore = addDays(day, -1);
     if (this.parts.clock.now() >= dayStart(day)) return 0n;
     const plan = await readPlan(this.parts.privateStore, dayBefore);
@@ -203,8 +203,8 @@ export class Pipeline {
   /** Makes every call of the plan whose time is from `from` to before `to` and that is not recorded yet. */
   async observe(plan: DayPlan, from: Date, to: Date): Promise<SpanReport> {
     const report = await this.parts.observer.observeSpan(plan, from, to);
-    await this.parts.observer.awaitSettlements();
-    await this.parts.observer.showingsEnded();
+    await this.parts.observer.followUpCalls();
+    await this.parts.observer.waitForShowings();
     return report;
   }
 
@@ -286,8 +286,8 @@ export class Pipeline {
    */
   archiveOldDays(now: Date): Promise<ArchiveReport> {
     const { archive, clock, lake } = this.parts;
-    const filing = { ...archive, now: () => clock.now(), scratch: createPrinter(lake) };
-    return archiveDays({ owner: this.#owner, publishing: this.#publishing, filing }, now);
+    const archivingParts = { ...archive, now: () => clock.now(), openPrinter: createPrinterOpener(lake) };
+    return archiveDays({ owner: this.#owner, publishing: this.#publishing, archivingParts }, now);
   }
 
   /**

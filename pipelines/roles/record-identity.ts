@@ -13,7 +13,7 @@ import { type Checkpoint, originOf } from "../../infra/tree/checkpoint.ts";
 import { type Generation, highestGeneration, readGeneration } from "../4-publish/generation.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { readCheckpoint } from "../published/reader.ts";
-import { foldersOf, makeKeys } from "./data-folder.ts";
+import { ensureKeys, foldersOf } from "./data-folder.ts";
 
 /**
  * Makes the error for log, stores and keys that do not belong together, or of which one is lost. Starting with them
@@ -241,12 +241,12 @@ export async function knownLogOfPublished(
 /**
  * Makes keys for a new record, unless keys exist. Refuses to make new keys for an existing record: readers could not
  * verify that record any more, and the opaque names that are derived from the secrets would change.
- * @returns false if the keys existed already
+ * @returns true if the keys were made; false if they existed already
  * @throws Failure `record` if the record's keys are lost
  */
-export async function makeKeysFor(config: Config, validFrom: Date): Promise<boolean> {
+export async function ensureKeysFor(config: Config, validFrom: Date): Promise<boolean> {
   if (!hasKeyring(foldersOf(config.data_dir).keys)) await refuseLostKeys(config);
-  return makeKeys(config.data_dir, validFrom);
+  return ensureKeys(config.data_dir, validFrom);
 }
 
 async function refuseLostKeys(config: Config): Promise<void> {

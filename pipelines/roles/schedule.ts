@@ -29,7 +29,7 @@ export interface ScheduleParts {
  */
 export const OBSERVER_WORK = {
   asks: ({ pipeline }: ScheduleParts) => pipeline.startAsks(),
-  settlements: ({ observer }: ScheduleParts) => observer.awaitSettlements(),
+  settlements: ({ observer }: ScheduleParts) => observer.followUpCalls(),
   buyers: ({ observer }: ScheduleParts) => observer.readBuyers(),
   intake: ({ pipeline, catalogues }: ScheduleParts) => pipeline.intake(catalogues, true),
   resume: ({ pipeline, catalogues }: ScheduleParts) => pipeline.resumeIntake(catalogues),
@@ -99,8 +99,8 @@ export function startSchedule<Parts extends ScheduleParts>(parts: Parts, schedul
   const stopController = new AbortController();
   const runningJobs = runJobs(parts, schedule.jobs);
   const firstIntake = parts.catalogues.length > 0 ? runningJobs.runNow("intake") : Promise.resolve();
-  const firstWait = () => waitForListings(parts, firstIntake, stopController.signal);
-  const observing = reportWhileRunning(parts.pulse, firstWait).then(() =>
+  const waitForFirstListings = () => waitForListings(parts, firstIntake, stopController.signal);
+  const observing = reportWhileRunning(parts.pulse, waitForFirstListings).then(() =>
     observeDays(parts, schedule, stopController.signal),
   );
   return {
@@ -152,7 +152,7 @@ async function waitForListings(
   }
 }
 
-const OBSERVE_WORK = "observe";
+const OBSERVE_WORK_KIND = "observe";
 /** Interval at which the work `observe` is reported as healthy while the calls of a day are made, ms. */
 const HEALTH_INTERVAL_MS = 30_000;
 
@@ -162,7 +162,7 @@ const HEALTH_INTERVAL_MS = 30_000;
  */
 async function reportWhileRunning<T>(pulse: HealthReporter | undefined, work: () => Promise<T>): Promise<T> {
   if (!pulse) return work();
-  const timer = setInterval(() => pulse.done(OBSERVE_WORK), HEALTH_INTERVAL_MS);
+  const timer = setInterval(() => pulse.done(OBSERVE_WORK_KIND), HEALTH_INTERVAL_MS);
   try {
     return await work();
   } finally {
@@ -195,7 +195,7 @@ async function observeDays(
       if (isStopped) return;
     } catch (error) {
       if (signal.aborted) return;
-      pulse?.failed(OBSERVE_WORK, error);
+      pulse?.failed(OBSERVE_WORK_KIND, error);
       logger.error({ err: error, day }, "observation broke off; it goes on in a minute");
       await clock.sleep(60_000, signal).catch(() => {});
     }

@@ -15,8 +15,8 @@ import { openS3Store, type S3Bucket } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import type { BudgetReport } from "../../pipelines/budget/report.ts";
 import { addDays } from "../../pipelines/record/time.ts";
-import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
-import { makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { LOG_TOPIC_OPTIONS, OWNER_GROUP } from "../../pipelines/record/topics.ts";
+import { ensureKeys } from "../../pipelines/roles/data-folder.ts";
 import { JWKS, ORIGIN } from "../pipelines/4-publish/world.ts";
 import { archiveStory, FIRST, type Share } from "../pipelines/roles/archive-story.ts";
 import { PARTITIONS, SELLERS } from "../pipelines/roles/records.ts";
@@ -51,7 +51,7 @@ async function joinAll(count: number): Promise<Share[]> {
   for (let n = 0; n < count; n++) {
     // The session is longer than any stall of this process, which does the work of all.
     const how = { logger, partitions: PARTITIONS, sessionMs: 60_000 };
-    joined.push(await joinGroup({ brokers: kafka.brokers, prefix: "archive" }, OWNERS, how));
+    joined.push(await joinGroup({ brokers: kafka.brokers, prefix: "archive" }, OWNER_GROUP, how));
   }
   members.push(...joined);
   await dealt();
@@ -67,7 +67,10 @@ async function leave(one: Share): Promise<void> {
 describe("the archive over a real broker and a real store, with two owners by consumer group", () => {
   archiveStory(async () => {
     const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-    const log = await openKafkaLog({ brokers: kafka.brokers, prefix: "archive" }, { ...LOG_TOPICS, logger, create });
+    const log = await openKafkaLog(
+      { brokers: kafka.brokers, prefix: "archive" },
+      { ...LOG_TOPIC_OPTIONS, logger, create },
+    );
     const privateStore = await openS3Store(place.privateStore);
     const publicStore = await openS3Store(place.publicStore);
     const close = async () => {
@@ -80,7 +83,7 @@ describe("the archive over a real broker and a real store, with two owners by co
 
 test("touchstone budget answers from any machine with the public halves of the keys: of everybody's payments", async () => {
   const data = await mkdtemp(join(tmpdir(), "operator-"));
-  makeKeys(data, new Date("2026-10-01T00:00:00.000Z"));
+  ensureKeys(data, new Date("2026-10-01T00:00:00.000Z"));
   const halves = JWKS.keys.map(({ purpose, kid, x, valid_from }) => ({ purpose, kid, x, valid_from }));
   writeFileSync(ringPath(join(data, "keys")), JSON.stringify({ keys: halves }));
   const config = loadConfig(undefined, {

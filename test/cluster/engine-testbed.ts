@@ -10,7 +10,7 @@ import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import type { Log } from "../../infra/log/log.ts";
 import { openS3Store } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../../pipelines/record/topics.ts";
 import { randomInts } from "../helpers/drawn.ts";
 import { stubborn, type Testbed } from "../helpers/role-process.ts";
 import { oneOf } from "../helpers/schedule.ts";
@@ -96,7 +96,7 @@ export async function engineTestbed(
   const open = async (place: (typeof places)["publicStore"]) =>
     openS3Store({ ...place, endpoint: proxy.url }, { probe: false });
   const openLog = (): Promise<Log> =>
-    openKafkaLog(kafkaPlace, { ...LOG_TOPICS, logger, create: { partitions: PARTITIONS, ...copies } });
+    openKafkaLog(kafkaPlace, { ...LOG_TOPIC_OPTIONS, logger, create: { partitions: PARTITIONS, ...copies } });
   // Whoever comes later finds it. Other schedules may have their weather now.
   await (await stubborn(openLog)).close();
   const cut = (weather: TcpProxy["weather"], ms: number) => {

@@ -7,7 +7,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { AppendedRecord, Log, LogRecord } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OWNER_GROUP } from "../../pipelines/record/topics.ts";
 import { record } from "../infra/log/contract.ts";
 import { compressByGzip } from "./gzip-topics.ts";
 
@@ -102,7 +102,9 @@ describe.concurrent("three brokers, one of them killed and started again, twice"
     // What the second holds is decoded by kafkajs.
     const places = ["killed", "gzip"].map((prefix) => addressOf(kafka.brokers, prefix));
     const create = { partitions: PARTITIONS, replicas: 3, minInSync: 2 };
-    const logs = await Promise.all(places.map((place) => openKafkaLog(place, { ...LOG_TOPICS, logger, create })));
+    const logs = await Promise.all(
+      places.map((place) => openKafkaLog(place, { ...LOG_TOPIC_OPTIONS, logger, create })),
+    );
     await compressByGzip(kafka.brokers, "gzip");
     let over = false;
     // However busy the machine is: with fewer, little was at stake.
@@ -117,7 +119,7 @@ describe.concurrent("three brokers, one of them killed and started again, twice"
     over = true;
     for (const [n, { acked }] of (await Promise.all(writing)).entries()) {
       // A client that knows nothing of what happened.
-      const fresh = await openKafkaLog(places[n]!, { ...LOG_TOPICS, logger });
+      const fresh = await openKafkaLog(places[n]!, { ...LOG_TOPIC_OPTIONS, logger });
       expect(fresh.id).toBe(logs[n]!.id);
       await prove(fresh, acked);
       await fresh.close();
@@ -168,7 +170,7 @@ describe.concurrent("a network between client and broker", () => {
     (weather) =>
       through(async ({ proxy, brokers }) => {
         const log = await openKafkaLog(addressOf(brokers, weather.replace(" ", "-")), {
-          ...LOG_TOPICS,
+          ...LOG_TOPIC_OPTIONS,
           logger,
           create,
         });
@@ -195,7 +197,7 @@ describe.concurrent("a network between client and broker", () => {
   /** Calls that the product makes of a broker. What `made` opens is closed after the call; `step`: which moments are tried. */
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
   const opened = ({ brokers }: Network, prefix = "calls") =>
-    openKafkaLog(addressOf(brokers, prefix), { ...LOG_TOPICS, logger, create });
+    openKafkaLog(addressOf(brokers, prefix), { ...LOG_TOPIC_OPTIONS, logger, create });
   let fresh = 0;
   const isRead = async (_: Network, log: Log) =>
     expect((await log.read(TOPIC, 0, 0, { waitMs: 120_000 })).length).toBeGreaterThan(0);
@@ -207,7 +209,7 @@ describe.concurrent("a network between client and broker", () => {
     "a log is created": {
       step: 4,
       call: async ({ brokers }) =>
-        (await openKafkaLog(addressOf(brokers, `fresh-${fresh++}`), { ...LOG_TOPICS, logger, create })).close(),
+        (await openKafkaLog(addressOf(brokers, `fresh-${fresh++}`), { ...LOG_TOPIC_OPTIONS, logger, create })).close(),
     },
     "its bounds are asked": { step: 1, made: (by) => opened(by), call: (_, log) => log.bounds(TOPIC, 0) },
     "it is read": { step: 1, made: (by) => opened(by), call: isRead },
@@ -231,7 +233,7 @@ describe.concurrent("a network between client and broker", () => {
       step: 3,
       call: async ({ brokers }) => {
         const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
-        const member = await joinGroup(addressOf(brokers, `joined-${fresh++}`), OWNERS, options);
+        const member = await joinGroup(addressOf(brokers, `joined-${fresh++}`), OWNER_GROUP, options);
         await holdsAll(member, 0);
         await member.close();
       },
@@ -276,7 +278,7 @@ describe.concurrent("a network between client and broker", () => {
     through(async (network) => {
       const log = await opened(network);
       const options = { logger, partitions: PARTITIONS, sessionMs: 6_000 };
-      const member = await joinGroup(addressOf(network.brokers, "forgotten"), OWNERS, options);
+      const member = await joinGroup(addressOf(network.brokers, "forgotten"), OWNER_GROUP, options);
       await holdsAll(member, 0);
       const { generation } = member;
       await log.append([record(TOPIC, 0)]);

@@ -7,7 +7,7 @@ import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { NO_EXPIRY_CONFIG, TOPIC_CONFIG } from "../../infra/log/kafka/topics.ts";
 import { LogDown, LogRefused, OffsetPastEnd } from "../../infra/log/log.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../../pipelines/record/topics.ts";
 import { logContract, record } from "../infra/log/contract.ts";
 import { compressByGzip } from "./gzip-topics.ts";
 
@@ -22,7 +22,7 @@ afterAll(() => kafka.stop());
 
 const place = (prefix: string) => parseKafkaAddress(`kafka://${kafka.brokers.join(",")}/${prefix}`);
 const open = (prefix: string, create?: typeof CREATE) =>
-  openKafkaLog(place(prefix), { ...LOG_TOPICS, logger, ...(create ? { create } : {}) });
+  openKafkaLog(place(prefix), { ...LOG_TOPIC_OPTIONS, logger, ...(create ? { create } : {}) });
 
 logContract("Kafka", async () => ({
   open: () => open("contract", CREATE),
@@ -41,7 +41,7 @@ it("is read through kafkajs, with one warning, where a topic has another codec",
   const lines: { why?: string }[] = [];
   const warned = { ...logger, warn: (line: { why?: string }) => lines.push(line) } as unknown as typeof logger;
   await (await open("codec", CREATE)).close();
-  const log = await openKafkaLog(place("codec"), { ...LOG_TOPICS, logger: warned });
+  const log = await openKafkaLog(place("codec"), { ...LOG_TOPIC_OPTIONS, logger: warned });
   const values = Array.from({ length: 40 }, () => record("asks", 1, randomBytes(100)));
   const appended = await log.append(values.slice(0, 20));
   await log.read("asks", 1, 0);
@@ -80,7 +80,7 @@ async function admin<T>(
 const identityRecords = async (prefix: string): Promise<number> =>
   Number((await admin((client) => client.fetchTopicOffsets(`${prefix}.log`)))[0]!.high);
 const begins = (prefix: string, mayBegin?: () => Promise<void>) =>
-  openKafkaLog(place(prefix), { ...LOG_TOPICS, logger, ...(mayBegin ? { mayBegin } : {}) });
+  openKafkaLog(place(prefix), { ...LOG_TOPIC_OPTIONS, logger, ...(mayBegin ? { mayBegin } : {}) });
 /** What was appended so far is gone, as by a retention that ended. */
 const dropRecords = (topic: string) =>
   admin(async (client) => {
@@ -247,7 +247,7 @@ describe("a log in Kafka", () => {
   });
 
   it("says that nobody answers, after a bounded time", async () => {
-    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { ...LOG_TOPICS, logger });
+    const lost = openKafkaLog(parseKafkaAddress("kafka://127.0.0.1:1/none"), { ...LOG_TOPIC_OPTIONS, logger });
     await expect(lost).rejects.toThrow(LogDown);
   });
 });

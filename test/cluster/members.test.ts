@@ -4,7 +4,7 @@ import { type KafkaCluster, startKafka } from "../../fixtures/cluster/kafka.ts";
 import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { OWNERS } from "../../pipelines/record/topics.ts";
+import { OWNER_GROUP } from "../../pipelines/record/topics.ts";
 
 /** The group of a real broker: who holds what as members come, go, die and sleep. */
 const PARTITIONS = 8;
@@ -28,7 +28,7 @@ afterAll(() => kafka.stop());
 const place = () => ({ brokers: kafka.brokers, prefix: `members${group}` });
 
 async function join(sessionMs = SESSION_MS): Promise<Ownership> {
-  const member = await joinGroup(place(), OWNERS, { logger, partitions: PARTITIONS, sessionMs });
+  const member = await joinGroup(place(), OWNER_GROUP, { logger, partitions: PARTITIONS, sessionMs });
   open.push(member);
   return member;
 }
@@ -94,9 +94,9 @@ describe("partitions of a consumer group", () => {
     const script = `
       import { joinGroup } from "./infra/log/kafka/members.ts";
       import { createLogger } from "./infra/telemetry.ts";
-      import { OWNERS } from "./pipelines/record/topics.ts";
+      import { OWNER_GROUP } from "./pipelines/record/topics.ts";
       const [place, partitions, sessionMs] = JSON.parse(process.argv[1]);
-      const member = await joinGroup(place, OWNERS, { logger: createLogger("silent"), partitions, sessionMs });
+      const member = await joinGroup(place, OWNER_GROUP, { logger: createLogger("silent"), partitions, sessionMs });
       setInterval(() => process.stdout.write(JSON.stringify([process.hrtime.bigint().toString(), member.held()]) + "\\n"), 20);`;
     const args = ["--import", "tsx", "--input-type=module", "-e", script];
     const child = spawn(process.execPath, [...args, JSON.stringify([place(), PARTITIONS, SESSION_MS])], {

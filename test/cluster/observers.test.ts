@@ -5,7 +5,7 @@ import { joinGroup } from "../../infra/log/kafka/members.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Ownership } from "../../infra/log/ownership.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS, OBSERVERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OBSERVER_GROUP } from "../../pipelines/record/topics.ts";
 import {
   listed,
   observeAll,
@@ -31,7 +31,7 @@ const open: Process<Ownership>[] = [];
 beforeAll(async () => {
   kafka = await startKafka();
   log = await openKafkaLog(place(), {
-    ...LOG_TOPICS,
+    ...LOG_TOPIC_OPTIONS,
     logger,
     create: { partitions: PARTITIONS, replicas: 1, minInSync: 1 },
   });
@@ -43,7 +43,7 @@ afterAll(async () => {
 });
 
 async function join(world: SharedWorld): Promise<Process<Ownership>> {
-  const ownership = await joinGroup(place(), OBSERVERS, { logger, partitions: PARTITIONS, sessionMs: SESSION_MS });
+  const ownership = await joinGroup(place(), OBSERVER_GROUP, { logger, partitions: PARTITIONS, sessionMs: SESSION_MS });
   const made = await world.processOf(ownership);
   open.push(made);
   return made;

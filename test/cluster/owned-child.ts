@@ -16,7 +16,7 @@ import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { FollowedRecord } from "../../pipelines/4-publish/followed.ts";
 import { createPublisher } from "../../pipelines/4-publish/publisher.ts";
-import { LOG_TOPICS, OWNERS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, OWNER_GROUP } from "../../pipelines/record/topics.ts";
 import { holdAssigned, Owner } from "../../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../../pipelines/roles/protocol/publishing.ts";
 import { Standby } from "../../pipelines/roles/protocol/standby.ts";
@@ -47,7 +47,7 @@ const logger = createLogger("info", place.name);
 const metrics = createMetrics();
 const clock = new FixedClock("2026-01-01T00:00:00.000Z");
 const address = parseKafkaAddress(place.log);
-const log = await openKafkaLog(address, { ...LOG_TOPICS, logger });
+const log = await openKafkaLog(address, { ...LOG_TOPIC_OPTIONS, logger });
 const privateStore = await openS3Store(place.stores.privateStore, { probe: false });
 const publicStore = await openS3Store(place.stores.publicStore, { probe: false });
 const say = (said: ChildMessage): void => void process.stdout.write(`${JSON.stringify(said)}\n`);
@@ -69,7 +69,7 @@ async function ownUntilKilled(): Promise<void> {
   const lake = await openLake(join(place.dir, "lake.duckdb"), settings);
   const common = { log, privateStore, lake, clock, logger, metrics };
   const ingest = createIngest({ ...common, partitions: [] });
-  const ownership = await joinGroup(address, OWNERS, {
+  const ownership = await joinGroup(address, OWNER_GROUP, {
     logger,
     partitions: log.partitions,
     sessionMs: place.sessionMs,

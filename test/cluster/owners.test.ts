@@ -13,7 +13,7 @@ import type { Store } from "../../infra/store/store.ts";
 import { createLogger } from "../../infra/telemetry.ts";
 import type { GradeLeaf, Leaf } from "../../pipelines/record/leaf.ts";
 import { dayOf as utcDay } from "../../pipelines/record/time.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../../pipelines/record/topics.ts";
 import { randomInts, SEED } from "../helpers/drawn.ts";
 import { dumpRecord } from "../helpers/dump.ts";
 import { proveWhole } from "../helpers/oracle.ts";
@@ -64,7 +64,7 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "cluster-owners-"));
   const address = `kafka://${kafka.brokers[0]}/owners`;
   const create = { partitions: PARTITIONS, replicas: 1, minInSync: 1 };
-  log = await openKafkaLog({ brokers: kafka.brokers, prefix: "owners" }, { ...LOG_TOPICS, logger, create });
+  log = await openKafkaLog({ brokers: kafka.brokers, prefix: "owners" }, { ...LOG_TOPIC_OPTIONS, logger, create });
   const stores = { privateStore: await s3.place("private"), publicStore: await s3.place("public") };
   privateStore = await openS3Store(stores.privateStore);
   publicStore = await openS3Store(stores.publicStore);

@@ -6,7 +6,7 @@ import { parseKafkaAddress } from "../../infra/log/kafka/address.ts";
 import { openKafkaLog } from "../../infra/log/kafka/kafka.ts";
 import { openS3Store, type S3Bucket } from "../../infra/store/s3/s3.ts";
 import { createLogger } from "../../infra/telemetry.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../../pipelines/record/topics.ts";
 import { jobOf, openProcess, ProcessClock } from "../helpers/role-process.ts";
 import type { Who } from "../helpers/schedule.ts";
 
@@ -23,7 +23,7 @@ const began = performance.now();
 const clock = new ProcessClock(() => Date.parse(place.start) + Math.floor(performance.now() - began));
 const bed = {
   dir: place.dir,
-  openLog: () => openKafkaLog(parseKafkaAddress(place.log), { ...LOG_TOPICS, logger: createLogger("silent") }),
+  openLog: () => openKafkaLog(parseKafkaAddress(place.log), { ...LOG_TOPIC_OPTIONS, logger: createLogger("silent") }),
   openStores: async () => ({
     privateStore: await openS3Store(place.stores.privateStore, { probe: false }),
     publicStore: await openS3Store(place.stores.publicStore, { probe: false }),

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { openEmbeddedLog } from "../../infra/log/embedded.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
-import { LOG_TOPICS } from "../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS } from "../../pipelines/record/topics.ts";
 import type { Testbed } from "../helpers/role-process.ts";
 import { scheduleOf, seedsFrom } from "../helpers/schedule.ts";
 import { ScheduleWorld } from "../helpers/schedule-world.ts";
@@ -30,7 +30,7 @@ async function embedded(): Promise<Testbed & { close(): Promise<void> }> {
   const dir = await mkdtemp(join(await somewhere(), "schedule-"));
   return {
     dir,
-    openLog: () => openEmbeddedLog(join(dir, "log"), { ...LOG_TOPICS, partitions: 2 }),
+    openLog: () => openEmbeddedLog(join(dir, "log"), { ...LOG_TOPIC_OPTIONS, partitions: 2 }),
     openStores: async () => ({
       privateStore: await openDirectoryStore(join(dir, "private")),
       publicStore: await openDirectoryStore(join(dir, "public")),

@@ -10,14 +10,14 @@ import { type Lake, openLake } from "../../infra/lake/duckdb.ts";
 import { openDirectoryStore } from "../../infra/store/directory.ts";
 import { type BudgetReport, storeReport } from "../../pipelines/budget/report.ts";
 import { addDays, dayOf } from "../../pipelines/record/time.ts";
-import { foldersOf, makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys, foldersOf } from "../../pipelines/roles/data-folder.ts";
 
 /** What an operator is told beside a running service, which owns the lake. */
 let dir: string;
 let owned: Lake;
 beforeEach(async () => {
   dir = await mkdtemp(join(tmpdir(), "budget-"));
-  makeKeys(dir, systemClock.now());
+  ensureKeys(dir, systemClock.now());
   owned = await openLake(foldersOf(dir).lake, { memoryLimit: "256MB", threads: 1, init: [] });
 });
 afterEach(async () => {

@@ -13,7 +13,7 @@ import { createIngest } from "../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../pipelines/2-ingest/load.ts";
 import { readRecord, sealEnvelope } from "../../pipelines/record/envelope.ts";
 import { capId, partitionOf, recordId } from "../../pipelines/record/ids.ts";
-import { makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys } from "../../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import { capOf, handshake, intent, later, listing, result, urlOf } from "../pipelines/2-ingest/records.ts";
 import { SELLER, STRANGER, signedDispute } from "../pipelines/corrections/world.ts";
@@ -33,7 +33,7 @@ const lines: string[] = [];
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), "correct-command-"));
   config = { ...loadConfig(undefined, {}), data_dir: dir, base_url: "https://touchstone.test", log_level: "silent" };
-  makeKeys(dir, new Date("2026-01-01T00:00:00.000Z"));
+  ensureKeys(dir, new Date("2026-01-01T00:00:00.000Z"));
   parts = await openParts(config, systemClock);
   await parts.log.append([listing(NAME, T), probe, listing("only-listed", T)]);
   await parts.log.append([toolListing("mcp", "sum"), toolListing("mcp", "mean"), toolListing("one-tool", "sum")]);

@@ -11,7 +11,7 @@ import { blindFindings } from "../../commands/findings/money.ts";
 import { type LocalChain, startLocalChain } from "../../fixtures/chain/local-chain.ts";
 import { loadConfig } from "../../infra/config.ts";
 import type { Finding } from "../../infra/finding.ts";
-import { makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys } from "../../pipelines/roles/data-folder.ts";
 import { runs } from "../helpers/programs.ts";
 
 /** Seconds that the server's `Date` is off, by path. */
@@ -113,7 +113,7 @@ describe("touchstone doctor", () => {
   });
 
   test("a machine that has keys", async () => {
-    makeKeys(join(dir, "data"), new Date("2026-01-01T00:00:00Z"));
+    ensureKeys(join(dir, "data"), new Date("2026-01-01T00:00:00Z"));
     for (const role of ["start", "observe", "own", "publish", "serve"] as const)
       expect(standings(await examine(configOf(), role))).toMatchObject({ keys: "ok" });
   });
@@ -249,7 +249,7 @@ describe("touchstone doctor", () => {
     ],
   ])("%s", async (_, harm, name) => {
     const data = join(dir, "data");
-    makeKeys(data, new Date("2026-01-01T00:00:00Z"));
+    ensureKeys(data, new Date("2026-01-01T00:00:00Z"));
     harm(data);
     const found = await examine(configOf(), "start");
     expect(found.find((one) => one.name === name)).toMatchObject({ standing: "broken", todo: expect.any(String) });

@@ -41,7 +41,7 @@ test("a job that fails time after time is told as its work's, within minutes, an
       observeSpan: () =>
         new Promise((resolve) => stopped.signal.addEventListener("abort", () => resolve({ stopped: true }))),
       stop: () => stopped.abort(),
-      ...{ awaitSettlements: nothing, readBuyers: nothing },
+      ...{ followUpCalls: nothing, readBuyers: nothing },
     },
     ...OTHER_PARTS,
   };
@@ -81,7 +81,7 @@ test.each<[string, object]>([
     observer: {
       observeSpan: async () => ({ stopped: false }),
       stop: () => undefined,
-      ...{ awaitSettlements: nothing, readBuyers: nothing },
+      ...{ followUpCalls: nothing, readBuyers: nothing },
     },
   };
   const schedule = {

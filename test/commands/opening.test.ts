@@ -12,7 +12,7 @@ import { importCommand } from "../../commands/register.ts";
 import { withRoles } from "../../commands/roles.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
 import { ringPath } from "../../infra/keys/keys.ts";
-import { foldersOf, makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys, foldersOf } from "../../pipelines/roles/data-folder.ts";
 
 /** What a command makes in a data folder that has no record, or not the keys that it needs. */
 let dir: string;
@@ -39,7 +39,7 @@ describe("a machine of a cluster", () => {
     ["start", "keys", (config) => withRoles(config, async () => undefined)],
   ])("%s with an observer's keys ends with %s, and makes no secret", async (_, exit, run) => {
     const made = join(dir, "made");
-    makeKeys(made, new Date("2026-11-01T00:00:00Z"));
+    ensureKeys(made, new Date("2026-11-01T00:00:00Z"));
     const { keys } = foldersOf(data);
     mkdirSync(keys, { recursive: true, mode: 0o700 });
     copyFileSync(ringPath(foldersOf(made).keys), ringPath(keys));

@@ -10,7 +10,7 @@ import { observe } from "../../commands/observe.ts";
 import { start } from "../../commands/start.ts";
 import { loadConfig } from "../../infra/config.ts";
 import { readRing } from "../../infra/keys/keys.ts";
-import { foldersOf, makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys, foldersOf } from "../../pipelines/roles/data-folder.ts";
 
 /** Options that would do nothing, or harm, are refused by name, and nothing is begun. */
 let dir: string;
@@ -43,7 +43,7 @@ test.each(CASES)("%s", async (option, run) => {
 });
 
 test("--overlap-days of a date in the place of days: the keyring is as it was", () => {
-  makeKeys(dir, new Date("2026-01-01T00:00:00Z"));
+  ensureKeys(dir, new Date("2026-01-01T00:00:00Z"));
   const { keys } = foldersOf(dir);
   const before = readRing(keys);
   for (const overlapDays of [3_651, 20_261_231, 99_999_999_999])

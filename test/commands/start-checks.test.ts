@@ -8,7 +8,7 @@ import { checkAtStart } from "../../commands/doctor.ts";
 import { exitNameOf } from "../../commands/exit.ts";
 import { keyFindings, type Role } from "../../commands/findings/machine.ts";
 import { type Config, loadConfig } from "../../infra/config.ts";
-import { foldersOf, makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys, foldersOf } from "../../pipelines/roles/data-folder.ts";
 
 /** What a role checks before it opens anything: the room on its disk, and the keys that it needs. */
 let freeBytes = 0;
@@ -70,7 +70,7 @@ test("a wrong setting is a wrong setting, also on a full disk", async () => {
 
 test("a serving process needs the observer's secret only where it sells", async () => {
   mkdirSync(dir, { recursive: true });
-  makeKeys(dir, new Date("2026-01-01T00:00:00Z"));
+  ensureKeys(dir, new Date("2026-01-01T00:00:00Z"));
   unlinkSync(join(foldersOf(dir).keys, "observer.secret"));
   const selling = configOf({ TOUCHSTONE_SELL_NETWORK: "eip155:84532" });
   expect(await keyFindings(configOf(), "serve")).toMatchObject([{ standing: "ok" }]);

@@ -10,7 +10,7 @@ import { loadConfig } from "../../infra/config.ts";
 import { knownUsdc } from "../../infra/rails/charge.ts";
 import { createLocalWallets } from "../../infra/rails/wallets.ts";
 import { assemble, type MachineRoles } from "../../pipelines/roles/assemble.ts";
-import { makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys } from "../../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import { MACHINE_JOBS } from "../../pipelines/roles/schedule.ts";
 import type { CheckAnswer } from "../../serving/schemas/check.ts";
@@ -69,7 +69,7 @@ beforeAll(async () => {
     response.writeHead(402, { "payment-required": Buffer.from(JSON.stringify(terms)).toString("base64") }).end("{}");
   });
   await new Promise<void>((done) => seller.listen(0, "127.0.0.1", done));
-  makeKeys(dir, systemClock.now());
+  ensureKeys(dir, systemClock.now());
   await up();
 });
 afterAll(async () => {

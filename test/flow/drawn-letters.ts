@@ -3,9 +3,9 @@ import {
   BLOCKS_PER_DAY,
   callsInBlock,
   isPassing,
-  minuteOfBlock,
   nextRetestState,
   type RetestState,
+  timeOfMinute,
 } from "../../pipelines/1-observe/plan/steps.ts";
 import { bandToPublish } from "../../pipelines/3-grade/hold.ts";
 import { gradeRows } from "../../pipelines/3-grade/pure.ts";
@@ -52,7 +52,7 @@ function* observed(
     const rows: Sample[] = [];
     for (let block = first; block < first + BLOCKS_PER_DAY; block++) {
       for (const call of callsInBlock(line, block, state)) {
-        const t = minuteOfBlock(call.block, call.minute);
+        const t = timeOfMinute(call.block, call.minute);
         if (t >= until) continue;
         const made = call.kind === "probe" ? behaviour.probe() : behaviour.pay(call.blind);
         rows.push({ ...made, w: call.w, t, obs_id: `rec_${String(++serial).padStart(6, "0")}` });

@@ -28,7 +28,7 @@ import { parseMoney } from "../../pipelines/record/money.ts";
 import type { DayPlan, PlannedCall } from "../../pipelines/record/plan.ts";
 import { addDays, blockOf, dayOf, dayStart } from "../../pipelines/record/time.ts";
 import { assemble, type MachineRoles } from "../../pipelines/roles/assemble.ts";
-import { makeKeys } from "../../pipelines/roles/data-folder.ts";
+import { ensureKeys } from "../../pipelines/roles/data-folder.ts";
 import { openParts, type Parts } from "../../pipelines/roles/parts.ts";
 import type { FundedChain } from "../helpers/funded-chain.ts";
 import { runs } from "../helpers/programs.ts";
@@ -89,7 +89,7 @@ beforeAll(async () => {
   config = loadConfig(undefined, { ...box.settings, ...Object.fromEntries(caps) });
   folder = new WalletFolder(join(dir, "wallets"));
   folder.make(BLIND);
-  makeKeys(dir, dayStart(addDays(EVENING, -DAYS - 1)));
+  ensureKeys(dir, dayStart(addDays(EVENING, -DAYS - 1)));
   // A check has 20 s. Beside a whole market a busy machine may not answer all of them in time; an operator asks again.
   for (let n = 0; n < 5 && (n === 0 || doctor.some(({ says }) => says === "no answer within 20 s")); n++)
     doctor = await timed("doctor", () => examine(config, "start"));
@@ -376,7 +376,7 @@ describe("on each network", () => {
       .poll(
         async () => {
           await roles.ingest.pass();
-          await roles.observer.awaitSettlements();
+          await roles.observer.followUpCalls();
           const finals = ofType(await readTopic("observations.paid"), "paid.followup");
           return finals.filter(({ body }) => body.kind === "finality").length;
         },

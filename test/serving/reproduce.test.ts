@@ -15,7 +15,7 @@ import { type CurrentListing, toListedCap } from "../../pipelines/1-observe/prob
 import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
 import { describeRequest, shortenSchema } from "../../pipelines/2-ingest/volatile.ts";
 import { capId } from "../../pipelines/record/ids.ts";
-import { HANDSHAKE_REQUEST_MAX, type VolatileRow } from "../../pipelines/record/volatile.ts";
+import { MAX_HANDSHAKE_REQUEST_CHARS, type VolatileRow } from "../../pipelines/record/volatile.ts";
 import { encodeVolatile, readVolatileRows } from "../../pipelines/record/volatile-arrow.ts";
 import { inputOf, reproduceOf } from "../../serving/answers/reproduce.ts";
 import { listingDraft, PublicRecord, rowOf } from "../helpers/public-record.ts";
@@ -185,7 +185,9 @@ describe("a tool", () => {
 test("what is not more than method and url takes no room, and what is too long or from another version says nothing", () => {
   expect(describeRequest(listingOf("GET", "/x"))).toBeNull();
   expect(describeRequest(listingOf("POST", "/x"))).toBeNull();
-  expect(describeRequest(listingOf("POST", "/x", { example: { body: "y".repeat(HANDSHAKE_REQUEST_MAX) } }))).toBe("");
+  expect(describeRequest(listingOf("POST", "/x", { example: { body: "y".repeat(MAX_HANDSHAKE_REQUEST_CHARS) } }))).toBe(
+    "",
+  );
   for (const text of ["{", "[]", '{"url":1}', '{"new":"member"}']) expect(reproduceOf("GET", origin, text)).toBeNull();
   expect(reproduceOf("GET", `${origin}/{id}`, null)).toBeNull();
   expect(reproduceOf("GET", `${origin}/x`, undefined)).toContain(`'${origin}/x'`);

@@ -40,7 +40,7 @@ export interface ClassQuestion {
  */
 const MAX_CONTROLS = 3;
 /** Largest number of endpoints whose trials this process remembers in addition to the record. */
-const MAX_TRIALS = 100_000;
+const MAX_REMEMBERED_ENDPOINTS = 100_000;
 
 /** Makes a text by which two states of a mapping are compared; empty if there is no mapping. */
 const mappingStateText = (mapping: { id: string; dropped: boolean } | null): string =>
@@ -50,7 +50,7 @@ const mappingStateText = (mapping: { id: string; dropped: boolean } | null): str
  * The trials of a mapping so far. `id`: the mapping's id; `dropped`: is it recorded that the mapping is no longer used?
  * `controls`: number of control inputs that were sent; `passed`: did one of them pass?
  */
-interface Trial {
+interface MappingTrials {
   id: string;
   dropped?: boolean;
   controls: number;
@@ -68,12 +68,12 @@ export interface ClassQuestionsParts {
 /** Determines the class of an endpoint, records it before the first question, and makes the questions. */
 export class ClassQuestions {
   /** Trials that this process made, by capability id. */
-  readonly #trials = new BoundedMap<string, Trial>(MAX_TRIALS);
+  readonly #trials = new BoundedMap<string, MappingTrials>(MAX_REMEMBERED_ENDPOINTS);
   /**
    * State of the mapping that this process recorded last, by endpoint. The lake (the database from which {@link
    * ListedCap} is read) may not have loaded that record yet.
    */
-  readonly #recordedMappings = new BoundedMap<string, string>(MAX_TRIALS);
+  readonly #recordedMappings = new BoundedMap<string, string>(MAX_REMEMBERED_ENDPOINTS);
 
   constructor(private readonly parts: ClassQuestionsParts) {}
 
@@ -84,12 +84,12 @@ export class ClassQuestions {
   async createQuestion(endpoint: ListedCap, declared: Declared | null, seed: Uint8Array): Promise<ClassQuestion> {
     const classing = matchClass(endpoint, declared, this.parts.maps);
     const { checker, mapping } = classing;
-    const trial = mapping && this.#combinedTrial(endpoint, mapping);
-    if (trial && !trial.passed && (trial.dropped || trial.controls >= MAX_CONTROLS)) {
+    const trials = mapping && this.#combineTrials(endpoint, mapping);
+    if (trials && !trials.passed && (trials.dropped || trials.controls >= MAX_CONTROLS)) {
       return { checker: anyClass, known: null, mapping, isControl: false, dropped: true };
     }
     const known = await this.#drawQuestion(classing, seed);
-    return { checker, known, mapping, isControl: known !== null && trial !== null && !trial.passed, dropped: false };
+    return { checker, known, mapping, isControl: known !== null && trials !== null && !trials.passed, dropped: false };
   }
 
   /** Counts the result of a call that sent a control input. */
@@ -99,8 +99,8 @@ export class ClassQuestions {
     passed: boolean,
   ): void {
     if (!mapping || !known || !control) return;
-    const previousTrial = this.#trials.get(endpoint.cap);
-    const controls = (previousTrial?.id === mapping.id ? previousTrial.controls : 0) + 1;
+    const previousTrials = this.#trials.get(endpoint.cap);
+    const controls = (previousTrials?.id === mapping.id ? previousTrials.controls : 0) + 1;
     this.#trials.set(endpoint.cap, { id: mapping.id, controls, passed });
     this.parts.metrics.count("touchstone_observe_class_controls_total", {
       class: mapping.class,
@@ -116,16 +116,16 @@ export class ClassQuestions {
   }
 
   /** Returns the trials of a mapping so far: those in the record, combined with newer ones of this process. */
-  #combinedTrial({ cap, mapped }: ListedCap, { id }: Mapping): Trial {
-    const recordedTrial = mapped?.id === id ? mapped : { controls: 0, passed: false };
-    const rememberedTrial = this.#trials.get(cap);
-    const ownTrial = rememberedTrial?.id === id ? rememberedTrial : { controls: 0, passed: false };
+  #combineTrials({ cap, mapped }: ListedCap, { id }: Mapping): MappingTrials {
+    const recordedTrials = mapped?.id === id ? mapped : { controls: 0, passed: false };
+    const rememberedTrials = this.#trials.get(cap);
+    const ownTrials = rememberedTrials?.id === id ? rememberedTrials : { controls: 0, passed: false };
     const dropped = mapped?.id === id && mapped.dropped;
     return {
       id,
       dropped,
-      controls: Math.max(recordedTrial.controls, ownTrial.controls),
-      passed: recordedTrial.passed || ownTrial.passed,
+      controls: Math.max(recordedTrials.controls, ownTrials.controls),
+      passed: recordedTrials.passed || ownTrials.passed,
     };
   }
 

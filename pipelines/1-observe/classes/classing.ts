@@ -41,6 +41,7 @@ export interface ClassMaps {
   rows(name: string): readonly KnownRow[];
 }
 
+/** The part of a request that holds the input. */
 type Place = "query" | "body";
 /** The seller's description of input and answer, from its listing or else from its 402. */
 interface SellerDescription {
@@ -85,11 +86,11 @@ function findQuestionOfExample(
   const place = Object.values(variants).some(({ asks }) => hasMembers(example.query, asks)) ? "query" : "body";
   const fittingVariants = Object.entries(variants).filter(([, { asks }]) => hasMembers(example[place], asks));
   const outputMembers = propertyNames(outputSchema);
-  const match =
+  const matches =
     fittingVariants.length > 1
       ? fittingVariants.filter(([, { answer }]) => outputMembers.includes(memberOfPointer(answer)))
       : fittingVariants;
-  return match.length === 1 ? { name: match[0]![0], place } : null;
+  return matches.length === 1 ? { name: matches[0]![0], place } : null;
 }
 
 /** Converts a value to text if the example's value is text. */
@@ -180,8 +181,8 @@ function matchBySchema(description: SellerDescription, place: Place): ClassMatch
  * schema.
  */
 export function matchClass(endpoint: ClassedEndpoint, declared: Declared | null, maps: ClassMaps): ClassMatch {
-  const match = maps.find(endpoint);
-  if (match) return matchByMapping(match);
+  const mapping = maps.find(endpoint);
+  if (mapping) return matchByMapping(mapping);
   const listingClaims = endpoint.sellerClaims;
   const className =
     listingClaims && listingClaims.class !== anyClass.name

@@ -17,7 +17,7 @@ import { type ClassMaps, createMapping } from "./classing.ts";
 /** The empty mappings, for a service without a file of classes. */
 export const NO_CLASS_MAPS: ClassMaps = { find: () => null, rows: () => [] };
 
-const CLASSES = CHECKERS.filter((checker) => checker !== anyClass).map(({ name }) => name);
+const CLASS_NAMES = CHECKERS.filter((checker) => checker !== anyClass).map(({ name }) => name);
 const TextMembers = z.record(z.string().min(1).max(200), z.string().max(10_000));
 
 const url = z.string().transform((text, context) => {
@@ -57,7 +57,7 @@ const MappingEntry = z
     /** Restricts the match to endpoints with this method, or to this tool of an MCP server. */
     method: z.enum(METHODS).optional(),
     tool: z.string().min(1).max(200).optional(),
-    class: z.enum(CLASSES as [string, ...string[]]),
+    class: z.enum(CLASS_NAMES as [string, ...string[]]),
     /** Name of the class's question; may be left out where the class has only one question. */
     variant: z.string().optional(),
     /** Only for the class `known-rows`: a name under `rows`. */

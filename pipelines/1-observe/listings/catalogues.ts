@@ -57,9 +57,9 @@ class ReadState {
   /** The newest row of each resource, by the row's key. */
   readonly rowsByKey = new Map<string, PageRow>();
   /** Number of passes that were completed. */
-  pass = 0;
+  completedPasses = 0;
   /** Number of pages that were read in this pass. */
-  page = 0;
+  pagesRead = 0;
   /** Offset of the next page, in rows. */
   offset = 0;
   /** Bytes read in this pass. */
@@ -77,9 +77,9 @@ class ReadState {
 
   constructor(readonly beganAt: number) {}
 
-  nextPass(): void {
-    this.pass++;
-    this.page = 0;
+  beginNextPass(): void {
+    this.completedPasses++;
+    this.pagesRead = 0;
     this.offset = 0;
     this.bytes = 0;
     this.rowsBeforePass = this.rowsByKey.size;
@@ -182,7 +182,7 @@ export class Catalogues {
     signal?: AbortSignal,
   ): Promise<EarlyEnd | null> {
     const deadline = clock.monotonic() + MAX_READ_MS;
-    for (let requests = 0; state.pass < MAX_PASSES; ) {
+    for (let requests = 0; state.completedPasses < MAX_PASSES; ) {
       for (;;) {
         if (clock.monotonic() > deadline) return { isContinuable: true, detail: "it goes on in its next turn" };
         if (requests++ > 0 && !(await sleepUnlessStopped(clock, catalogue.pause_ms, signal))) return STOPPED;
@@ -191,8 +191,8 @@ export class Catalogues {
         state.failures = 0;
         if (pageResult === "last") break;
       }
-      if (state.pass > 0 && state.rowsByKey.size === state.rowsBeforePass) return null;
-      state.nextPass();
+      if (state.completedPasses > 0 && state.rowsByKey.size === state.rowsBeforePass) return null;
+      state.beginNextPass();
     }
     return { isContinuable: false, detail: `still moving after ${MAX_PASSES} passes` };
   }
@@ -221,7 +221,7 @@ export class Catalogues {
     state.offset += rows.length;
     // A catalogue may return fewer rows a page than requested, so only an empty page or the stated total ends the pass.
     if (rows.length === 0 || (total !== null && state.offset >= total)) return "last";
-    return ++state.page >= MAX_PAGES ? { isContinuable: false, detail: `more than ${MAX_PAGES} pages` } : "more";
+    return ++state.pagesRead >= MAX_PAGES ? { isContinuable: false, detail: `more than ${MAX_PAGES} pages` } : "more";
   }
 
   /** Fetches a page, and repeats a failed request if that may help. */

@@ -130,7 +130,10 @@ function addressAndMethod(item: JsonObject): { writtenAddress: string | undefine
   return match ? { writtenAddress: match[2], verb: match[1] } : { writtenAddress, verb: undefined };
 }
 
-/** Resolves an address to the absolute form that the record accepts, or returns the reason why that is not possible. */
+/**
+ * Resolves an address, or returns the reason why that is not possible. `absolute`: the address with its base; `url`: the
+ * same in the normalised form that the record accepts.
+ */
 function resolveAddress(
   writtenAddress: string,
   source: Source,

@@ -188,7 +188,7 @@ export interface Page {
 }
 
 /** Reads a row's `lastUpdated` as unix ms: an ISO string or a Unix number in seconds or ms; null for neither. */
-export function updatedAt(row: unknown): number | null {
+export function readUpdatedAt(row: unknown): number | null {
   const statedTime = get(row, "lastUpdated") ?? get(row, "last_updated");
   if (typeof statedTime === "number" && Number.isFinite(statedTime))
     return statedTime < 1e11 ? statedTime * 1000 : statedTime;
@@ -212,7 +212,7 @@ export function readPage(bytes: Uint8Array): Page | null {
   return {
     rows: items.map((row) => ({
       key: (isObject(row) ? rowKey(row) : null) ?? `? ${hashOf(row)}`,
-      updatedAt: updatedAt(row),
+      updatedAt: readUpdatedAt(row),
       row,
     })),
     total: typeof total === "number" ? total : null,

@@ -178,8 +178,8 @@ export class Intake {
   async #readSeller(origin: string, clock: Clock, egress: Egress): Promise<IntakeReport> {
     const sellerDocuments = await readSellerDocuments(egress, origin, this.parts.reader);
     const report = emptyReport(sellerDocuments.says);
-    for (const { url, listed } of sellerDocuments.documents) {
-      addReport(report, await this.recordDocument(listed, { name: url, ownOrigin: origin }, clock));
+    for (const { url, listing } of sellerDocuments.documents) {
+      addReport(report, await this.recordDocument(listing, { name: url, ownOrigin: origin }, clock));
     }
     return report;
   }
@@ -237,7 +237,7 @@ export class Intake {
     if (catalogue.kind !== "bazaar") {
       const read = await readDocument(this.#catalogueEgress, catalogue.url, this.parts.reader, catalogue.headers);
       if ("fault" in read) return emptyReport(read.says);
-      return this.recordDocument(read.listed, { name, byOperator, ...read.source }, clock);
+      return this.recordDocument(read.listing, { name, byOperator, ...read.source }, clock);
     }
     const read = await this.#catalogues.read(catalogue, clock, signal);
     // An empty catalogue is probably broken, so it delists nothing.
@@ -333,17 +333,17 @@ export async function* readRows(
   fullSource: Source,
 ): AsyncGenerator<{ row: unknown; read: ReadClaim }> {
   const { validate: _, ...source } = fullSource;
-  const readTogether = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
+  const askReader = (rows: readonly unknown[]) => reader.ask("rows", { rows, source, ownNetwork: networksOf(rail) });
   let unreadable = 0;
   for (let i = 0; i < items.length; i += ROWS_PER_REQUEST) {
     const rows = items.slice(i, i + ROWS_PER_REQUEST);
-    const batchResult = unreadable < MAX_UNREADABLE ? await readTogether(rows) : null;
+    const batchResult = unreadable < MAX_UNREADABLE ? await askReader(rows) : null;
     for (const [n, row] of rows.entries()) {
       if (batchResult?.ok) {
         yield { row, read: batchResult.value[n]! };
         continue;
       }
-      const rowResult = unreadable < MAX_UNREADABLE ? await readTogether([row]) : null;
+      const rowResult = unreadable < MAX_UNREADABLE ? await askReader([row]) : null;
       if (rowResult?.ok === false) unreadable++;
       yield { row, read: rowResult?.ok ? rowResult.value[0]! : { rejected: rejectRow("unreadable", row) } };
     }

@@ -216,7 +216,7 @@ function readParameters(operation: JsonObject, pathItem: JsonObject, inliner: In
  * Describes a call by its parameters: an example for path and query, each only if the seller gives a value for every
  * required parameter there; and a schema of the query.
  */
-function describeCall(parameters: readonly Parameter[]): { example: JsonObject; query: JsonObject | undefined } {
+function describeCall(parameters: readonly Parameter[]): { example: JsonObject; querySchema: JsonObject | undefined } {
   const example: JsonObject = {};
   for (const place of ["path", "query"] as const) {
     const placeParameters = parameters.filter((one) => one.place === place);
@@ -225,7 +225,7 @@ function describeCall(parameters: readonly Parameter[]): { example: JsonObject; 
       example[place] = Object.fromEntries(parametersWithValue.map(({ name, value }) => [name, value]));
   }
   const queryParameters = parameters.filter(({ place, schema }) => place === "query" && isObject(schema));
-  if (queryParameters.length === 0) return { example, query: undefined };
+  if (queryParameters.length === 0) return { example, querySchema: undefined };
   const properties = Object.fromEntries(
     queryParameters.map(({ name, schema, value }) => [
       name,
@@ -233,7 +233,7 @@ function describeCall(parameters: readonly Parameter[]): { example: JsonObject; 
     ]),
   );
   const required = queryParameters.filter((one) => one.required).map(({ name }) => name);
-  return { example, query: { type: "object", properties, ...(required.length > 0 ? { required } : {}) } };
+  return { example, querySchema: { type: "object", properties, ...(required.length > 0 ? { required } : {}) } };
 }
 
 /**
@@ -289,10 +289,10 @@ function createItem(
   const responses = get(operation, "responses");
   const successStatus = isObject(responses) ? Object.keys(responses).find((status) => /^2/.test(status)) : undefined;
   const response = readJsonContent(successStatus === undefined ? undefined : get(responses, successStatus), inliner);
-  const { example, query } = describeCall(readParameters(operation, pathItem, inliner));
+  const { example, querySchema } = describeCall(readParameters(operation, pathItem, inliner));
   if (request.example !== undefined) example.body = request.example;
   const isInputInBody = verb !== "get" && verb !== "delete";
-  const inputSchema = isInputInBody ? request.schema : valueIfKeepable(query);
+  const inputSchema = isInputInBody ? request.schema : valueIfKeepable(querySchema);
   return {
     url,
     method: verb.toUpperCase(),
@@ -316,13 +316,13 @@ const PRICE_MEMBERS = ["authMode", "auth_mode", "mode", "type", "price", "amount
  * Does an extension declare that the operation is free: null, false, 0, `free`, or an object with such a member? An
  * object that names payment protocols counts as paid, even with a price of 0.
  */
-function isFree(info: unknown, depth = 2): boolean {
+function isFree(info: unknown, levelsLeft = 2): boolean {
   if (info === undefined) return false;
   if (info === null || info === false || info === 0) return true;
   if (typeof info === "string") return ZERO_PRICE.test(info.trim());
-  if (!isObject(info) || depth === 0 || info.protocols !== undefined) return false;
+  if (!isObject(info) || levelsLeft === 0 || info.protocols !== undefined) return false;
   if (info.free === true || info.required === false || info.enabled === false) return true;
-  return PRICE_MEMBERS.some((name) => info[name] != null && isFree(info[name], depth - 1));
+  return PRICE_MEMBERS.some((name) => info[name] != null && isFree(info[name], levelsLeft - 1));
 }
 
 function isPaid(operation: JsonObject, pathItem: JsonObject): boolean {

@@ -18,7 +18,7 @@ const MAX_ORIGINS = 100_000;
 
 export interface SellersParts {
   intake: Intake;
-  memory: Pick<Memory, "listed" | "leftSellers">;
+  memory: Pick<Memory, "listed" | "readLeftSellerUrls">;
   egress: Egress;
   /**
    * Runs one piece of work at a time for each host. Reading listings has its own limit of hosts, apart from planned
@@ -83,7 +83,7 @@ export class Sellers {
     const { memory, intake, clock } = this.parts;
     const listed = await memory.listed();
     intake.rememberListed(listed);
-    const leftUrls = await memory.leftSellers(clock.now().getTime() - READ_AFTER_LEAVING_MS);
+    const leftUrls = await memory.readLeftSellerUrls(clock.now().getTime() - READ_AFTER_LEAVING_MS);
     return this.#readIfUnreadToday([...listed.map((one) => one.url), ...leftUrls], emptyReport());
   }
 

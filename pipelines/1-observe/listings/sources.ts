@@ -14,7 +14,7 @@ const isSellerPath = (url: string): boolean =>
 /** One document of a seller that was read. */
 interface SellerDocument {
   url: string;
-  listed: ParsedListing;
+  listing: ParsedListing;
 }
 
 /**
@@ -40,9 +40,9 @@ export async function readSellerDocuments(
     }
     const read = result.status === 200 ? await reader.ask("document", { bytes: result.body, seller: true }) : null;
     if (read?.ok === false) says ??= read.says;
-    const listed = read?.ok ? read.value : null;
-    if (listed !== null && listed.form !== "none") documents.push({ url, listed });
-    if (listed !== null && listed.items.length > 0) break;
+    const listing = read?.ok ? read.value : null;
+    if (listing !== null && listing.form !== "none") documents.push({ url, listing });
+    if (listing !== null && listing.items.length > 0) break;
     says ??= result.status === 200 ? "no listing in any form that is read" : `status ${result.status}`;
   }
   return documents.length > 0 || says === undefined ? { documents } : { documents, says };
@@ -52,7 +52,7 @@ export async function readSellerDocuments(
  * A document that was read, with the source to which its claims are attributed; or why the document could not be read.
  */
 export type DocumentRead =
-  | { listed: ParsedListing; source: Pick<Source, "ownOrigin" | "base"> }
+  | { listing: ParsedListing; source: Pick<Source, "ownOrigin" | "base"> }
   | { fault: "unreachable" | "unreadable"; says: string };
 
 /**
@@ -75,9 +75,9 @@ export async function readDocument(
   if (result.status !== 200) return { fault: "unreachable", says: `${url}: status ${result.status}` };
   const read = await reader.ask("document", { bytes: result.body, seller: false });
   if (!read.ok) return { fault: "unreadable", says: `${url}: ${read.says}` };
-  const listed = read.value;
-  if (listed === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
+  const listing = read.value;
+  if (listing === null) return { fault: "unreadable", says: `${url} is not text in UTF-8` };
   // A document behind a redirect to another origin does not count as the seller's own.
   const isOwnDocument = isSellerPath(url) && (result.url === "" || originOf(result.url) === originOf(url));
-  return { listed, source: isOwnDocument ? { ownOrigin: originOf(url) } : { base: listed.base ?? originOf(url) } };
+  return { listing, source: isOwnDocument ? { ownOrigin: originOf(url) } : { base: listing.base ?? originOf(url) } };
 }

@@ -29,14 +29,15 @@ function parseLine(line: string): JsonObject {
  * Name of the member that holds the original row of a signed item: the rest of the document may add to the item, and
  * the signature does not cover what it adds. The name is a symbol, so that no row can contain such a member.
  */
-const WRITTEN = Symbol("row as it was written");
+const WRITTEN_ROW = Symbol("row as it was written");
 
 /** Stores in a signed item its present state as its original row, unless it has one; returns other items unchanged. */
 export const withWrittenRow = (item: JsonObject): JsonObject =>
-  item.signed === undefined || WRITTEN in item ? item : { ...item, [WRITTEN]: item };
+  item.signed === undefined || WRITTEN_ROW in item ? item : { ...item, [WRITTEN_ROW]: item };
 
 /** Returns the original row of an item, which is the item itself if none was stored. */
-export const writtenRowOf = (item: JsonObject): JsonObject => (item as { [WRITTEN]?: JsonObject })[WRITTEN] ?? item;
+export const writtenRowOf = (item: JsonObject): JsonObject =>
+  (item as { [WRITTEN_ROW]?: JsonObject })[WRITTEN_ROW] ?? item;
 
 /** The items of one list in a seller's document. */
 interface ListItems {

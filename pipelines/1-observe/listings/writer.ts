@@ -44,7 +44,7 @@ interface SourceRows {
  */
 class SourceStateCache {
   readonly #sources = new BoundedMap<string, SourceRows>(MAX_SOURCES);
-  #rows = 0;
+  #rowCount = 0;
 
   /**
    * @param read reads the rows of a source from the record, with the event ids that records of the source got on that
@@ -72,10 +72,10 @@ class SourceStateCache {
    * row is then recorded a second time, its record has the same id, and readers drop it.
    */
   #storeSource(sourceRows: SourceRows, rowsBefore: number): void {
-    this.#rows += sourceRows.rows.size - rowsBefore;
-    if (this.#rows > MAX_ROWS) {
+    this.#rowCount += sourceRows.rows.size - rowsBefore;
+    if (this.#rowCount > MAX_ROWS) {
       this.#sources.clear();
-      this.#rows = sourceRows.rows.size;
+      this.#rowCount = sourceRows.rows.size;
     }
     this.#sources.set(sourceRows.source, sourceRows);
   }
@@ -87,12 +87,12 @@ class SourceStateCache {
   noteRecorded(sourceRows: SourceRows, sourceId: string, rowState: RowState): void {
     const { source, rows, usedIds } = sourceRows;
     const isCached = this.#sources.get(source) === sourceRows;
-    if (isCached && !rows.has(sourceId)) this.#rows++;
+    if (isCached && !rows.has(sourceId)) this.#rowCount++;
     rows.set(sourceId, rowState);
     usedIds.add(rowState.eventId);
     if (!isCached || usedIds.size <= 1_000 + 8 * rows.size) return;
     this.#sources.delete(source);
-    this.#rows -= rows.size;
+    this.#rowCount -= rows.size;
   }
 }
 
@@ -141,7 +141,7 @@ interface NewListing {
    * Record that delists the row under the endpoint that the row named before; null if it named no endpoint before, or
    * the endpoint of `claim`.
    */
-  moved: Draft | null;
+  moveDraft: Draft | null;
 }
 
 /** Returns the state of a row after this record of it. */
@@ -197,11 +197,11 @@ export class ListingWriter {
   }
 
   /**
-   * Is there room for the claim's endpoint in its domain and platform? If so, the endpoint is counted there. There is
+   * Counts the claim's endpoint in its domain and platform if there is room. Returns false if there is none. There is
    * always room for an endpoint that is already listed, and for another method of a url whose listed method was only
    * assumed, since that is no new endpoint.
    */
-  #admits(claim: ListedClaim, source: Source, state: SourceRows): boolean {
+  #tryAdmit(claim: ListedClaim, source: Source, state: SourceRows): boolean {
     const { normalised_url: url, source_id } = claim.body;
     const domains = this.#domainsOf(url);
     const rowState = state.rows.get(source_id);
@@ -243,7 +243,7 @@ export class ListingWriter {
     for (const [n, { claim, row }] of rows.entries()) {
       if (n > 0 && n % ROWS_PER_TURN === 0) await setImmediate();
       const id = claim.body.source_id;
-      if (!this.#admits(claim, source, state)) {
+      if (!this.#tryAdmit(claim, source, state)) {
         this.parts.metrics.count("touchstone_observe_listings_total", { result: "domain_full" });
         rejectedRows.push(rejectRow("domain_full", row));
         continue;
@@ -255,16 +255,16 @@ export class ListingWriter {
         continue;
       }
       const now = clock.now();
-      const moved = createMoveDraft(claim, state, now);
+      const moveDraft = createMoveDraft(claim, state, now);
       // The listing gets a later time than the delisting, so that it is the newer record of the row: the two endpoints
       // may be in different partitions of the log, which have no common order.
-      const at = moved ? new Date(now.getTime() + 1) : now;
+      const at = moveDraft ? new Date(now.getTime() + 1) : now;
       const draft = createListingDraft(claim, contentHash, state, this.#recordedIds, at);
       // Of several items with one source id, the last one counts.
       if ("standing" in draft) {
         newListings.delete(id);
         this.#keepSellerListing(claim, draft.standing);
-      } else newListings.set(id, { draft, claim, moved });
+      } else newListings.set(id, { draft, claim, moveDraft });
     }
     await this.#append([...newListings.values()], state);
     return { appended: newListings.size, rejected: rejectedRows, delisted };
@@ -275,18 +275,18 @@ export class ListingWriter {
       const batch = listings.slice(i, i + RECORDS_PER_APPEND);
       // The delistings are durable before the listings. If the process dies in between, the rows are listed again at
       // the next read.
-      const moves = batch.flatMap(({ moved }) => moved ?? []);
+      const moves = batch.flatMap(({ moveDraft }) => moveDraft ?? []);
       if (moves.length > 0) await this.parts.recorder.append(moves);
-      for (const { moved, claim } of batch) {
-        if (!moved) continue;
-        this.#states.noteRecorded(state, claim.body.source_id, stateAfter(moved, { delisted: true, url: null }));
-        this.#sellerListings.delete(moved.cap);
+      for (const { moveDraft, claim } of batch) {
+        if (!moveDraft) continue;
+        this.#states.noteRecorded(state, claim.body.source_id, stateAfter(moveDraft, { delisted: true, url: null }));
+        this.#sellerListings.delete(moveDraft.cap);
       }
-      await this.parts.recorder.append(batch.map(({ draft: one }) => one));
-      for (const { draft: one, claim } of batch) {
-        const eventId = Recorder.idOf(one);
+      await this.parts.recorder.append(batch.map(({ draft }) => draft));
+      for (const { draft, claim } of batch) {
+        const eventId = Recorder.idOf(draft);
         const { normalised_url: url, source_id } = claim.body;
-        this.#states.noteRecorded(state, source_id, stateAfter(one, { delisted: false, url }));
+        this.#states.noteRecorded(state, source_id, stateAfter(draft, { delisted: false, url }));
         this.#keepSellerListing(claim, eventId);
       }
     }
@@ -297,19 +297,19 @@ export class ListingWriter {
   async #delist(name: string, state: SourceRows, namedIds: ReadonlySet<string>, clock: Clock): Promise<number> {
     const missingRows = [...state.rows].filter(([id, rowState]) => !rowState.delisted && !namedIds.has(id));
     for (let i = 0; i < missingRows.length; i += RECORDS_PER_APPEND) {
-      const drafts = missingRows.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
+      const delistings = missingRows.slice(i, i + RECORDS_PER_APPEND).map(([id, rowState]) => ({
         id,
         rowState,
-        one: createDelistingDraft(
+        draft: createDelistingDraft(
           { source: name, source_id: id, reason: NAMED_NO_LONGER },
           rowState,
           state,
           clock.now(),
         ),
       }));
-      await this.parts.recorder.append(drafts.map(({ one }) => one));
-      for (const { id, rowState, one } of drafts) {
-        this.#states.noteRecorded(state, id, stateAfter(one, { delisted: true, url: null }));
+      await this.parts.recorder.append(delistings.map(({ draft }) => draft));
+      for (const { id, rowState, draft } of delistings) {
+        this.#states.noteRecorded(state, id, stateAfter(draft, { delisted: true, url: null }));
         this.#forgetListed(rowState);
         this.#sellerListings.delete(rowState.cap);
       }

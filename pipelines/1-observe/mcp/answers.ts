@@ -53,15 +53,15 @@ function createAnswer(http: EgressResult, status: number, body: Uint8Array, head
   const { totalMs } = http;
   const raw = http.body ?? new Uint8Array();
   const times = { headersMs: http.headersMs ?? totalMs, totalMs };
-  const exchange = http.outcome === "answered" ? http : { remoteAddress: "", url: "" };
+  const { remoteAddress, url } = http.outcome === "answered" ? http : { remoteAddress: "", url: "" };
   const answered: Answered = {
     outcome: "answered",
     status,
     headers: { "content-type": "application/json", ...headers },
     body,
     ...times,
-    remoteAddress: exchange.remoteAddress,
-    url: exchange.url,
+    remoteAddress,
+    url,
   };
   return { ...answered, raw };
 }
@@ -180,9 +180,9 @@ export interface Reply {
 /** The server's answer to `initialize`. */
 export interface InitializeAnswer {
   /** True if the body holds a JSON-RPC response to our request. */
-  isAnswered: boolean;
+  hasRpcResponse: boolean;
   /** Does the server support only the protocol revision without sessions? */
-  onlyWithoutSessions: boolean;
+  supportsOnlySessionless: boolean;
   /** The protocol revision that the server chose; undefined if it opened no session. */
   version: string | undefined;
 }
@@ -212,7 +212,7 @@ const resultOf = (rpc: RpcResponse | null): unknown => (rpc && "result" in rpc ?
 export function readInitializeAnswer(reply: Reply): InitializeAnswer {
   const rpc = findRpc(reply);
   const version = text(get(resultOf(rpc), "protocolVersion"), 40);
-  return { isAnswered: rpc !== null, onlyWithoutSessions: supportsOnlySessionless(rpc), version };
+  return { hasRpcResponse: rpc !== null, supportsOnlySessionless: supportsOnlySessionless(rpc), version };
 }
 
 /** Reads one page of `tools/list`; null when the response holds no list. @param tool name of the tool to look for */

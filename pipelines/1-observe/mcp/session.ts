@@ -49,7 +49,7 @@ export interface ToolListing {
   tool: ListedTool | null;
 }
 
-const NO_ANSWER: InitializeAnswer = { isAnswered: false, onlyWithoutSessions: false, version: undefined };
+const NO_ANSWER: InitializeAnswer = { hasRpcResponse: false, supportsOnlySessionless: false, version: undefined };
 
 const createTimeoutResult = (): EgressResult => ({
   outcome: "timeout",
@@ -142,25 +142,26 @@ class Session {
 
   /**
    * Sends `initialize` and then `notifications/initialized`. If `isOpen` is false, no session was opened, and the
-   * caller sends nothing more.
+   * caller sends nothing more. `hasRpcResponse`: does the body hold a JSON-RPC response to `initialize`?
    */
-  async open(): Promise<{ reply: Reply; answered: boolean; isOpen: boolean }> {
+  async open(): Promise<{ reply: Reply; hasRpcResponse: boolean; isOpen: boolean }> {
     const params = { protocolVersion: SESSION_REVISION, capabilities: {}, clientInfo: this.#client };
     const reply = await this.#request("initialize", params);
     const read = reply.http.body ? await this.#timeReading(this.reader.ask("welcome", reply)) : null;
-    const { isAnswered: answered, onlyWithoutSessions, version } = read?.ok ? read.value : NO_ANSWER;
-    if (onlyWithoutSessions) {
+    const { hasRpcResponse, supportsOnlySessionless, version } = read?.ok ? read.value : NO_ANSWER;
+    if (supportsOnlySessionless) {
       this.#revision = SESSIONLESS_REVISION;
-      return { reply, answered, isOpen: true };
+      return { reply, hasRpcResponse, isOpen: true };
     }
     const session = reply.http.headers?.["mcp-session-id"];
     // The transport allows only visible ASCII in a session id. An id with other characters could not be sent back.
     const isUsable = session === undefined || /^[\x21-\x7e]{1,1024}$/.test(session);
-    if (version === undefined || !/^[\w.-]+$/.test(version) || !isUsable) return { reply, answered, isOpen: false };
+    if (version === undefined || !/^[\w.-]+$/.test(version) || !isUsable)
+      return { reply, hasRpcResponse, isOpen: false };
     this.#sessionId = session ?? null;
     this.#revision = version;
     await this.#send("POST", createNotification("notifications/initialized"), Number.POSITIVE_INFINITY);
-    return { reply, answered, isOpen: true };
+    return { reply, hasRpcResponse, isOpen: true };
   }
 
   /** Searches `tools/list` for one tool, page by page. */
@@ -239,8 +240,8 @@ export async function callTool(
   const { tool, payment } = request;
   const session = new Session(egress, reader, request.url, request);
   const { reply: openReply, ...opened } = await session.open();
-  const isAnswered = openReply.http.outcome === "answered" && opened.answered;
-  const initialize_ms = isAnswered ? Math.round(openReply.http.totalMs) : null;
+  const isInitializeAnswered = openReply.http.outcome === "answered" && opened.hasRpcResponse;
+  const initialize_ms = isInitializeAnswered ? Math.round(openReply.http.totalMs) : null;
   const recordMembers = { initialize_ms, tool: tool.name, tool_present: null };
   if (!opened.isOpen) return { ...markAsNotFromTool(await readToolAnswer(reader, openReply)), recordMembers };
   const toolListing = payment === undefined ? await session.list(tool.name) : NO_LIST;
@@ -295,9 +296,9 @@ async function readToolAnswer(reader: Reader, reply: Reply): Promise<ToolAnswer>
  */
 function markAsNotFromTool(answer: ToolAnswer): ToolAnswer {
   const { result } = answer;
-  const isReceived = result.outcome === "answered" && result.raw !== undefined;
+  const isConverted = result.outcome === "answered" && result.raw !== undefined;
   const says = answer.says ?? "it is no MCP server of a revision that we speak";
-  return isReceived ? { result: { ...result, status: 502 }, isPayable: false, says } : { ...answer, isPayable: false };
+  return isConverted ? { result: { ...result, status: 502 }, isPayable: false, says } : { ...answer, isPayable: false };
 }
 
 const argumentsOf = (tool: ToolCall, toolListing: ToolListing): Record<string, unknown> =>

@@ -100,20 +100,20 @@ export class PayeeBuyersReader {
       const { time } = await rail.head({ network });
       const until = (Math.floor(time / DAY_S) - UNCOUNTED_DAYS) * DAY_S;
       const window = { since: until - WINDOW_DAYS * DAY_S, until };
-      const paid = await rail.payersOf({ to: payee, network, asset, signal, ...window });
-      return paid && { window, paid };
+      const payers = await rail.payersOf({ to: payee, network, asset, signal, ...window });
+      return payers && { window, payers };
     } catch (error) {
       if (!signal?.aborted) logger.warn({ err: error, network }, "the other payers of a payee could not be read");
       return null;
     }
   }
 
-  async #record({ network, asset, payTo, caps }: Payee, { window, paid }: ChainReading, clock: Pick<Clock, "now">) {
+  async #record({ network, asset, payTo, caps }: Payee, { window, payers }: ChainReading, clock: Pick<Clock, "now">) {
     const now = clock.now();
     const ownWallets = new Set(
       await this.memory.walletsPaying(payTo, rfc3339Before(now.getTime(), OWN_WALLETS_WINDOW_MS)),
     );
-    const counts = countBuyers(paid, ownWallets, decimalsOf(this.tools.rail, { network, asset }));
+    const counts = countBuyers(payers, ownWallets, decimalsOf(this.tools.rail, { network, asset }));
     const body = { network, asset, pay_to: payTo, ...window, ...counts };
     await this.tools.recorder.append(caps.map((cap) => createBuyersRow(cap, body, now)));
   }
@@ -122,7 +122,7 @@ export class PayeeBuyersReader {
 /** What was read from the chain about one payee. `window`: the counted time, unix seconds. */
 interface ChainReading {
   window: { since: number; until: number };
-  paid: Payers;
+  payers: Payers;
 }
 
 const rfc3339Before = (now: number, ms: number): string => rfc3339(new Date(now - ms));
@@ -144,15 +144,15 @@ function countBuyers(
     const payments = [...payers].flatMap(([address, paid]) => (ownWallets.has(address) === isOwn ? [paid] : []));
     const atomic = payments.reduce((sum, { amountAtomic }) => sum + amountAtomic, 0n);
     return {
-      payers: payments,
+      payments,
       transfers: payments.reduce((sum, { transfers }) => sum + transfers, 0),
       total: formatSum((atomic * 1_000_000n) / 10n ** BigInt(decimals)),
     };
   });
   return {
-    ...{ from_block: fromBlock, to_block: toBlock, whole, payers: otherPayments!.payers.length },
+    ...{ from_block: fromBlock, to_block: toBlock, whole, payers: otherPayments!.payments.length },
     ...{ transfers: otherPayments!.transfers, total: otherPayments!.total },
-    ...measureConcentration(otherPayments!.payers.map(({ amountAtomic }) => amountAtomic)),
+    ...measureConcentration(otherPayments!.payments.map(({ amountAtomic }) => amountAtomic)),
     ours: { transfers: ownPayments!.transfers, total: ownPayments!.total },
   };
 }

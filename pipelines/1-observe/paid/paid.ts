@@ -31,10 +31,13 @@ import { type Prepared, sign } from "./sign.ts";
 
 /** How a planned paid call ended. It decides about re-tests. */
 export interface PaidCallResult {
-  /** False when nothing was signed: there was no 402 to pay, or we could not pay it. */
-  isPaid: boolean;
+  /**
+   * True if a payment was sent, or may have been sent before our own code failed. False if none was sent: there was no
+   * 402 to pay, we could not pay it, or the intent of another observer was first.
+   */
+  mayHavePaid: boolean;
   /** Does the call count as a sample? False when nothing was paid. */
-  counts: boolean;
+  isSample: boolean;
   /** Does the answer pass? False when nothing was paid. */
   isPassing: boolean;
   /**
@@ -61,8 +64,8 @@ async function sendAndWatch(
   const evaluation = await evaluateAnswer(tools, payment, exchanged);
   const polledChain = await pollSettlement(tools.rail, payment.intent, tools.settlePollMs);
   const chain = evaluation.delivered ? polledChain : await checkOwnFault(tools.rail, payment, polledChain);
-  const hasFailed = !evaluation.delivered || evaluation.delivery === 0;
-  const control = hasFailed ? await tools.control.call(clock) : null;
+  const needsControlCall = !evaluation.delivered || evaluation.delivery === 0;
+  const control = needsControlCall ? await tools.control.call(clock) : null;
   const receipt = await checkSignedReceipt(exchanged.result.headers, payment.intent);
   const result = createResultBody(tools, payment, exchanged, evaluation, chain, control);
   const body = {
@@ -85,11 +88,11 @@ async function sendAndWatch(
   let lastOutcome: RetestOutcome = evaluation;
   if (chain.settlement && !evaluation.delivered && !excused) lastOutcome = await resendProof(tools, payment, clock);
   else if (!excused) await measureRetry(tools, payment, { chain, evaluation }, clock);
-  const counts = body.fault === null || body.fault === "blocked";
+  const isSample = body.fault === null || body.fault === "blocked";
   if (isPassing(lastOutcome)) tools.passedInputs.set(`${payment.cap} ${payment.intent.request_sha256}`, true);
   return {
-    isPaid: true,
-    counts,
+    mayHavePaid: true,
+    isSample,
     isPassing: isPassing(lastOutcome),
     openPayment: { payment, chain, delivered: lastOutcome.delivered, excused },
   };
@@ -134,7 +137,7 @@ async function recordUnpaid(
   await tools.recorder.append([
     createProbeRow(endpoint.cap, call, "paid", { ...probeMembers, body: bodyWithReason }, at),
   ]);
-  return { isPaid: false, counts: false, isPassing: false };
+  return { mayHavePaid: false, isSample: false, isPassing: false };
 }
 
 /**
@@ -219,7 +222,7 @@ export async function makePaidCall(
     if (tools.firstIntents && !(await isFirstIntent(tools.firstIntents, payment))) {
       // The intent of another observer was first in the log, and that observer pays. Our signed payment is not sent.
       tools.metrics.count("touchstone_observe_slots_lost_total");
-      return { isPaid: false, counts: false, isPassing: false };
+      return { mayHavePaid: false, isSample: false, isPassing: false };
     }
     return await sendAndWatch(tools, payment, question, clock);
   } catch (error) {
@@ -256,5 +259,5 @@ async function recordLost(tools: Tools, payment: Payment, clock: Clock, error: u
   tools.metrics.count("touchstone_observe_paid_total", { fault: "ours" });
   await tools.recorder.append([createLostRow(payment, clock.now(), clean(`our own fault: ${String(error)}`, 2000))]);
   const openPayment = { payment, chain: { settlement: null, chainError: null }, delivered: false, excused: true };
-  return { isPaid: true, counts: false, isPassing: false, openPayment };
+  return { mayHavePaid: true, isSample: false, isPassing: false, openPayment };
 }

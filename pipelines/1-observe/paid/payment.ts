@@ -26,8 +26,8 @@ export interface Payment {
 }
 
 /**
- * Did this process end the connection, or fail to send (`refused` without a reason)? Then it is not known how the call
- * would have ended.
+ * Returns true if this process ended the connection, and also if it failed to send (`refused` without a reason). Then it
+ * is not known how the call would have ended. Returns false if the end of the call was observed.
  */
 export const isUnobserved = (tools: Pick<Tools, "signal">, result: EgressResult): boolean =>
   result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
@@ -190,6 +190,8 @@ export async function pollSettlement(
  * chain's time is before the time from which our signature is valid; or the wallet holds too little, since it pays
  * several calls at once. The second is not considered for a blind wallet (one that the seller does not know as ours):
  * it pays only one payee, and that payee could have emptied it by settling an earlier payment late.
+ * @returns `view` with `whyUnsettleable` if the fault is ours; a newer view if the Transfer was searched again; else
+ * `view` unchanged
  */
 export async function checkOwnFault(
   rail: Rail,

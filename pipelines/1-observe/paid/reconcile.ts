@@ -128,7 +128,7 @@ export class Reconciler {
   }
 
   /** Resolves when every proof that is being sent again has been answered, and the answer recorded. Never rejects. */
-  async showingsEnded(): Promise<void> {
+  async waitForShowings(): Promise<void> {
     while (this.#showings.size > 0) await Promise.all(this.#showings);
   }
 

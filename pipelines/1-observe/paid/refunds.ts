@@ -40,7 +40,7 @@ export class ChainHeads {
 
   constructor(private readonly rail: Pick<Rail, "head">) {}
 
-  /** Did every chain that was read so far fail to answer? */
+  /** True if no chain that was read so far answered, and also if none was read yet. False if one answered. */
   get isEveryChainDown(): boolean {
     return [...this.#heads.values()].every((head) => head === null);
   }

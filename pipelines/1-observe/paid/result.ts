@@ -45,7 +45,7 @@ function faultOf(
   chain: ChainView,
   control: ControlResult | null,
 ): BodyOf<"paid.result">["fault"] {
-  const hasFailed = !isPassing(evaluation);
+  const hasNotPassed = !isPassing(evaluation);
   if (payment.intent.known_answer?.control) return "ours";
   if (control?.ok === false || (chain.chainError !== null && !evaluation.delivered)) return "ours";
   if (chain.whyUnsettleable !== undefined) return "ours";
@@ -53,7 +53,7 @@ function faultOf(
   if (evaluation.wall) return "blocked";
   const isSynthetic = payment.prepared.input.kind === "synthetic";
   const passedBefore = tools.passedInputs.has(`${payment.cap} ${payment.intent.request_sha256}`);
-  return hasFailed && isSynthetic && !chain.settlement && chain.chainError === null && !passedBefore
+  return hasNotPassed && isSynthetic && !chain.settlement && chain.chainError === null && !passedBefore
     ? "bad_input"
     : null;
 }
@@ -81,7 +81,7 @@ export function createResultBody(
   const { wall, ...answerMembers } = evaluation;
   const firstRequest = payment.intent.first_leg;
   const isRefused = evaluation.status === 402 && !chain.settlement;
-  const isCut = isUnobserved(tools, result);
+  const isEndUnobserved = isUnobserved(tools, result);
   const says = [
     ...(result.outcome === "answered" ? [] : [`${result.outcome}: ${result.says}`]),
     ...(loop.stoodStill ? [LOOP_STALLED_TEXT] : []),
@@ -91,9 +91,9 @@ export function createResultBody(
   ].join("; ");
   return {
     intent: payment.eventId,
-    watched: !isCut,
-    ended: isCut ? "unknown" : END_OF_OUTCOME[result.outcome],
-    fault: isCut ? "ours" : faultOf(tools, payment, exchanged, evaluation, chain, control),
+    watched: !isEndUnobserved,
+    ended: isEndUnobserved ? "unknown" : END_OF_OUTCOME[result.outcome],
+    fault: isEndUnobserved ? "ours" : faultOf(tools, payment, exchanged, evaluation, chain, control),
     live: payment.prepared.probe.body.live && !wall && !isRefused,
     honest:
       firstRequest.honest === null

@@ -22,14 +22,14 @@ export class Retries {
    */
   readonly #lastSentAt = new BoundedMap<string, number>(MAX_REMEMBERED);
 
-  constructor(private readonly memory: Pick<Memory, "retriedSince">) {}
+  constructor(private readonly memory: Pick<Memory, "wasRetriedSince">) {}
 
   /** Returns true if the endpoint is due for a retry, and then marks it as done for a week. */
   async takeDue(cap: string, now: Date): Promise<boolean> {
     const since = now.getTime() - RETRY_INTERVAL_MS;
     const lastSentAt = this.#lastSentAt.get(cap);
     if (lastSentAt !== undefined && lastSentAt > since) return false;
-    if (await this.memory.retriedSince(cap, rfc3339(new Date(since)))) return false;
+    if (await this.memory.wasRetriedSince(cap, rfc3339(new Date(since)))) return false;
     this.#lastSentAt.set(cap, now.getTime());
     return true;
   }

@@ -15,7 +15,7 @@ import type { Call } from "../call.ts";
 import type { ClassQuestion } from "../classes/asking.ts";
 import { hashOf } from "../json.ts";
 import { PAYMENT_KEY } from "../mcp/session.ts";
-import { payeeOf } from "../plan/spend.ts";
+import { recipientOf } from "../plan/spend.ts";
 import type { Probe } from "../probe/probe.ts";
 import { type ChosenInput, declaredHeadersOf, type Request, readSellerOutput } from "../probe/request.ts";
 import type { Tools } from "../tools.ts";
@@ -116,7 +116,7 @@ export async function sign(
   const day = dayOf(call.plannedAt);
   // The payee is taken from this 402, even if a listing names another payee.
   const payment = {
-    ...payeeOf(hostOf(endpoint.url), entry.payTo),
+    ...recipientOf(hostOf(endpoint.url), entry.payTo),
     cap: endpoint.cap,
     micro: priceMicro,
     block: call.block,
@@ -127,7 +127,7 @@ export async function sign(
   try {
     signedOnce = await signOnce(tools, endpoint, call, prepared, entry);
   } catch (error) {
-    tools.ledger.refund(day, payment);
+    tools.ledger.cancel(day, payment);
     if (error instanceof CannotSign) return { ok: false, reason: `not paid: ${error.message}` };
     // A planned blind call (paid from a wallet that the seller does not know) was not made, so fewer blind calls are
     // made than published. The status page shows that.
@@ -136,7 +136,7 @@ export async function sign(
   }
   const { head, signed } = signedOnce;
   if (signed.headerValue.length > MAX_HEADER_CHARS) {
-    tools.ledger.refund(day, payment);
+    tools.ledger.cancel(day, payment);
     return { ok: false, reason: "not paid: the 402 wants more echoed than a header holds" };
   }
   const { w, retest, blind } = call;

@@ -7,7 +7,7 @@ import { parseMoney } from "../../record/money.ts";
 import type { DayPlan, PlanLine, PlannedCall, UncoveredReason } from "../../record/plan.ts";
 import { blockOf, blockStart, DAY_MS, dayOf, dayStart } from "../../record/time.ts";
 import { hostOf } from "../../record/url.ts";
-import { type Caps, type Payee, payeeOf, Reservation, type Reserved } from "./spend.ts";
+import { type Caps, type EndpointReservation, type Recipient, ReservedSums, recipientOf } from "./spend.ts";
 import { BLOCKS_PER_DAY } from "./steps.ts";
 
 /** An endpoint is paid in every block (six hours UTC) until it has this many paid blocks, and once a day after that. */
@@ -126,7 +126,7 @@ export function drawCalls(
 /** An endpoint in the queue for the day's money, with the values that determine its place in the queue. */
 interface Candidate {
   endpoint: ListedCap;
-  payee: Payee;
+  recipient: Recipient;
   /** The endpoint's pseudo-random bytes of the day ({@link deriveDayBytes}). */
   bytes: Buffer;
   /** Expected price of one call, as in {@link ExpectedPayment}. */
@@ -168,7 +168,7 @@ function createCandidate(endpoint: ListedCap, input: PlanInput): Candidate {
   const { price, payTo } = expectPayment(endpoint, caps);
   return {
     endpoint,
-    payee: payeeOf(host, payTo),
+    recipient: recipientOf(host, payTo),
     bytes: deriveDayBytes(salt, endpoint.cap),
     price,
     priority: priorityOf(endpoint.cap) ?? priorityOf(host) ?? priorityOf(new URL(endpoint.url).hostname) ?? 0,
@@ -205,22 +205,22 @@ const isNeverPaid = ({ endpoint }: Candidate): boolean => endpoint.paidBlocks ==
  */
 function* reserveMoney(
   candidates: readonly Candidate[],
-  reservation: Reservation,
+  reservedSums: ReservedSums,
 ): Generator<undefined, Map<string, UncoveredReason | null>> {
   const whyByCap = new Map<string, UncoveredReason | null>();
   const reserveFor = (candidate: Candidate): void => {
-    const { endpoint, payee: recipient, price } = candidate;
+    const { endpoint, recipient, price } = candidate;
     const whyNotPayable = candidate.whyUnpaid ?? (price === null ? "nothing_to_pay" : null);
-    const result =
-      whyNotPayable ?? reservation.reserve(recipient, price!, BigInt(BLOCKS_PER_DAY), isNeverPaid(candidate));
-    whyByCap.set(endpoint.cap, result);
+    const whyUncovered =
+      whyNotPayable ?? reservedSums.reserve(recipient, price!, BigInt(BLOCKS_PER_DAY), isNeverPaid(candidate));
+    whyByCap.set(endpoint.cap, whyUncovered);
   };
   const neverPaid = candidates.filter(isNeverPaid);
   for (const candidate of neverPaid) {
     if (
       candidate.price !== null &&
       candidate.whyUnpaid === null &&
-      reservation.fitsShareForNew(candidate.payee, candidate.price, BigInt(BLOCKS_PER_DAY))
+      reservedSums.fitsShareForNew(candidate.recipient, candidate.price, BigInt(BLOCKS_PER_DAY))
     )
       reserveFor(candidate);
     yield;
@@ -268,10 +268,10 @@ export function* drawPlan(input: PlanInput): Generator<undefined, DayPlan> {
     yield;
   }
   const candidates = yield* sortInSteps(candidatesByCap.values(), compareCandidates, SORTED_PER_STEP);
-  const whyByCap = yield* reserveMoney(candidates, new Reservation(caps, input.spentBefore ?? 0n));
+  const whyByCap = yield* reserveMoney(candidates, new ReservedSums(caps, input.spentBefore ?? 0n));
   const firstBlock = blockOf(dayStart(day));
   const lines: PlanLine[] = [];
-  for (const { endpoint, payee: recipient, bytes, price } of candidates) {
+  for (const { endpoint, recipient, bytes, price } of candidates) {
     const { host, payee } = recipient;
     const basePerDay = endpoint.paidBlocks < BLOCKS_BEFORE_DAILY ? BLOCKS_PER_DAY : 1;
     const whyUncovered = whyByCap.get(endpoint.cap)!;
@@ -303,11 +303,11 @@ export function* drawPlan(input: PlanInput): Generator<undefined, DayPlan> {
 export const reservedMicro = (line: PlanLine): bigint =>
   line.covered ? BigInt(line.price_micro ?? 0) * BigInt(BLOCKS_PER_DAY) : 0n;
 
-/** Returns the reservations of a plan, in the form that {@link Ledger.open} takes. */
-export const reservationsOf = (plan: DayPlan): Reserved[] =>
+/** Returns the reservations of a plan, in the form that {@link Ledger.openDay} takes. */
+export const reservationsOf = (plan: DayPlan): EndpointReservation[] =>
   plan.lines
     .filter((line) => line.covered)
     .map((line) => ({
-      ...{ cap: line.cap, ...payeeOf(line.host, line.payee ?? null), micro: reservedMicro(line) },
+      ...{ cap: line.cap, ...recipientOf(line.host, line.payee ?? null), micro: reservedMicro(line) },
       block: line.calls.find((call) => call.kind === "paid")?.block,
     }));

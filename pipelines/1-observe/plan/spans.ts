@@ -83,11 +83,11 @@ class ActiveSpan {
     plan: DayPlan,
     from: Date,
     to: Date,
-    startedCalls: Set<string>,
+    startedCallIds: Set<string>,
   ): Promise<ActiveSpan> {
     const listed = new Map((await memory.listed()).map((one) => [one.cap, one]));
-    for (const id of await memory.recordedIdsOn(plan.day)) startedCalls.add(id);
-    return new ActiveSpan(from, to, blockOf(dayStart(plan.day)), listed, startedCalls);
+    for (const id of await memory.recordedIdsOn(plan.day)) startedCallIds.add(id);
+    return new ActiveSpan(from, to, blockOf(dayStart(plan.day)), listed, startedCallIds);
   }
 }
 
@@ -109,7 +109,7 @@ export class Spans {
    * Event ids of calls that this process has begun, by day. The lake (the database of the log's rows) may not have
    * loaded their records yet.
    */
-  readonly #startedCalls = new BoundedMap<string, Set<string>>(4);
+  readonly #startedCallIds = new BoundedMap<string, Set<string>>(4);
   /** Endpoints of the newest plan that this process has begun. */
   #planned: { day: string; caps: ReadonlySet<string> } | null = null;
   /** Re-test states that follow from calls of this process, which the lake may not have loaded yet. */
@@ -146,7 +146,7 @@ export class Spans {
   ): Promise<SpanReport> {
     // Another observer may have called these endpoints meanwhile, so the record is newer than this process's memory.
     if (leaseSignal) for (const { cap } of plan.lines) this.#retestStates.delete(cap);
-    const span = await ActiveSpan.open(this.memory, plan, from, to, this.#startedCallsOf(plan.day));
+    const span = await ActiveSpan.open(this.memory, plan, from, to, this.#startedCallIdsOf(plan.day));
     for (const { cap } of plan.lines) {
       const [remembered, endpoint] = [this.#retestStates.get(cap), span.listed.get(cap)];
       if (remembered && endpoint) this.#retestStates.set(cap, resumedState(remembered, endpoint.retest));
@@ -156,13 +156,13 @@ export class Spans {
     const hosts = [...groupByHost(plan.lines)];
     // In real time all hosts wait for their minutes in parallel. In simulated time no host waits, so the number of
     // hosts at once is limited here: a host that waited in the queue would advance its clock needlessly.
-    const atOnce = createClock(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
+    const hostsInParallel = createClock(from).jumps ? this.hostsAtOnce : Math.max(1, hosts.length);
     const failureController = new AbortController();
     const signal = AbortSignal.any([this.stopSignal, failureController.signal, ...(leaseSignal ? [leaseSignal] : [])]);
     // Each host with waiting calls adds a listener: hundreds of listeners are no leak here.
     setMaxListeners(0, signal);
     try {
-      await forEachConcurrent(hosts, atOnce, async ([host, lines]) => {
+      await forEachConcurrent(hosts, hostsInParallel, async ([host, lines]) => {
         try {
           await this.#callHost(span, host, lines, createClock(from), signal);
         } catch (error) {
@@ -215,12 +215,12 @@ export class Spans {
     if (this.#planned?.day !== plan.day) {
       this.#planned = { day: plan.day, caps: new Set(plan.lines.map(({ cap }) => cap)) };
     }
-    await this.tools.ledger.open(plan.day, this.memory, reservationsOf(plan));
+    await this.tools.ledger.openDay(plan.day, this.memory, reservationsOf(plan));
   }
 
-  #startedCallsOf(day: string): Set<string> {
-    const startedIds = this.#startedCalls.get(day) ?? new Set<string>();
-    this.#startedCalls.set(day, startedIds);
+  #startedCallIdsOf(day: string): Set<string> {
+    const startedIds = this.#startedCallIds.get(day) ?? new Set<string>();
+    this.#startedCallIds.set(day, startedIds);
     return startedIds;
   }
 
@@ -319,14 +319,14 @@ export class Spans {
     const stateBefore = this.#retestState(span, line);
     const callResult = await makePaidCall(this.tools, endpoint, call, clock);
     if (callResult.openPayment) this.reconciler.takeOver(callResult.openPayment);
-    if (!callResult.isPaid) {
+    if (!callResult.mayHavePaid) {
       span.report.unpaid++;
       this.#tally.count("unpaid");
       return;
     }
     span.report.paid++;
     this.#tally.count("paid");
-    const newState: RetestState = callResult.counts
+    const newState: RetestState = callResult.isSample
       ? nextRetestState(stateBefore, call.block, callResult.isPassing)
       : { ...stateBefore, lastPaidBlock: call.block };
     this.#retestStates.set(endpoint.cap, newState);

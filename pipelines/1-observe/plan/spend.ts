@@ -53,7 +53,7 @@ export function capDomain(host: string): string {
 }
 
 /** The recipient of a payment. */
-export interface Payee {
+export interface Recipient {
   /** Host with its port. */
   host: string;
   /** The host's domain, from {@link capDomain}. */
@@ -66,7 +66,7 @@ export interface Payee {
  * Makes the recipient of a payment.
  * @param payTo address as written in a 402, a listing or the record
  */
-export function payeeOf<P extends string | null>(host: string, payTo: P): Payee & { payee: P } {
+export function recipientOf<P extends string | null>(host: string, payTo: P): Recipient & { payee: P } {
   // The hex digits of an EVM address may be in either case.
   const payee = payTo !== null && /^0x[0-9a-f]{40}$/i.test(payTo) ? (payTo.toLowerCase() as P) : payTo;
   return { host, domain: capDomain(host), payee };
@@ -88,7 +88,7 @@ interface CapScope {
  * Returns the domain of the hosting platform that gave the host its free name (`vercel.app` for `shop.vercel.app`);
  * null for a host without such a name.
  */
-function sharedPlatformOf({ host, domain }: Pick<Payee, "host" | "domain">): string | null {
+function sharedPlatformOf({ host, domain }: Pick<Recipient, "host" | "domain">): string | null {
   const platform = platformOf(`http://${host}`);
   return domain.endsWith(`.${platform}`) ? platform : null;
 }
@@ -97,7 +97,7 @@ function sharedPlatformOf({ host, domain }: Pick<Payee, "host" | "domain">): str
  * Returns the caps that a payment counts against, the narrowest first.
  * @param spentBefore spent in all days before this one
  */
-function capScopesOf(caps: Caps, { host, domain, payee }: Payee, spentBefore: bigint): CapScope[] {
+function capScopesOf(caps: Caps, { host, domain, payee }: Recipient, spentBefore: bigint): CapScope[] {
   const platform = sharedPlatformOf({ host, domain });
   const platformScope = { key: `platform ${platform}`, limit: caps.perDomainDay * BigInt(PLATFORM_CAP_FACTOR) };
   return [
@@ -131,7 +131,7 @@ const maxBigint = (a: bigint, b: bigint): bigint => (a > b ? a : b);
  * Sums up the money that is reserved while a plan is made. An endpoint whose whole day does not fit into the caps is
  * not covered, so no cap refuses a planned call later.
  */
-export class Reservation {
+export class ReservedSums {
   /** Reserved money by the key of the {@link CapScope}, micro-units. */
   readonly #sums = new Map<string, bigint>();
   /** The part of `#sums` that is reserved for endpoints that were never paid. */
@@ -144,7 +144,7 @@ export class Reservation {
   ) {}
 
   /** Do `calls` payments of `price` fit into the share of every cap that is kept for endpoints that were never paid? */
-  fitsShareForNew(payee: Payee, price: bigint, calls: bigint): boolean {
+  fitsShareForNew(payee: Recipient, price: bigint, calls: bigint): boolean {
     const fits = ({ key, limit }: CapScope): boolean =>
       ((this.#newSums.get(key) ?? 0n) + price * calls) * MILLION <= limit * this.caps.newShare;
     return capScopesOf(this.caps, payee, this.spentBefore).every(fits);
@@ -156,7 +156,7 @@ export class Reservation {
    * @param isNeverPaid true if the endpoint was never paid
    */
   reserve(
-    payee: Payee,
+    payee: Recipient,
     price: bigint,
     calls: bigint,
     isNeverPaid = false,
@@ -175,7 +175,7 @@ export class Reservation {
 }
 
 /** The money that a plan reserves for one endpoint. */
-export interface Reserved extends Payee {
+export interface EndpointReservation extends Recipient {
   cap: string;
   /** Money that is reserved for the endpoint's calls of the day, micro-units. */
   micro: bigint;
@@ -184,7 +184,7 @@ export interface Reserved extends Payee {
 }
 
 /** One payment, to the payee that the endpoint's 402 names. */
-export interface Payment extends Payee {
+export interface Payment extends Recipient {
   payee: string;
   cap: string;
   /** Amount of the payment, micro-units. */
@@ -236,19 +236,19 @@ const commitmentIncrease = (share: EndpointShare, addition: EndpointShare): bigi
 
 /** Adds a reservation or a payment to all sums and shares in which it counts. A negative amount is subtracted. */
 function addToSums(
-  sums: DaySums,
+  daySums: DaySums,
   scopes: readonly CapScope[],
-  recipient: Payee & { cap: string },
+  recipient: Recipient & { cap: string },
   amount: EndpointShare,
 ): void {
   for (const scope of scopes) {
-    const { spent, committed } = getSum(sums, scope.key);
-    const increase = commitmentIncrease(getShare(sums, shareKeyOf(scope, recipient)), amount);
-    sums.sums.set(scope.key, { spent: spent + amount.spent, committed: committed + increase });
+    const { spent, committed } = getSum(daySums, scope.key);
+    const increase = commitmentIncrease(getShare(daySums, shareKeyOf(scope, recipient)), amount);
+    daySums.sums.set(scope.key, { spent: spent + amount.spent, committed: committed + increase });
   }
   for (const name of new Set(scopes.map((scope) => shareKeyOf(scope, recipient)))) {
-    const { reserved, spent } = getShare(sums, name);
-    sums.shares.set(name, { reserved: reserved + amount.reserved, spent: spent + amount.spent });
+    const { reserved, spent } = getShare(daySums, name);
+    daySums.shares.set(name, { reserved: reserved + amount.reserved, spent: spent + amount.spent });
   }
 }
 
@@ -283,13 +283,17 @@ export class Ledger {
    * Reads from the record what was spent on a day, and adds what the day's plan reserves. Call it before the day's
    * first payment.
    */
-  async open(day: string, memory: Pick<Memory, "spentOn">, reserved: readonly Reserved[] = []): Promise<void> {
+  async openDay(
+    day: string,
+    memory: Pick<Memory, "spentOn">,
+    reserved: readonly EndpointReservation[] = [],
+  ): Promise<void> {
     if (this.#days.has(day)) return;
     const spentSums = await memory.spentOn(day);
     if (this.#days.has(day)) return;
     const daySums: DaySums = { shares: new Map(), sums: new Map(), firstPaidBlocks: new Map() };
     for (const { cap, host, payTo, micro } of spentSums) {
-      const recipient = { cap, ...payeeOf(host, payTo) };
+      const recipient = { cap, ...recipientOf(host, payTo) };
       addToSums(daySums, this.#scopes(daySums, recipient), recipient, { reserved: 0n, spent: micro });
     }
     for (const { micro, block, ...recipient } of reserved) {
@@ -343,7 +347,7 @@ export class Ledger {
   }
 
   /** Subtracts a payment that {@link spend} counted and that was then not signed, or not sent. */
-  refund(day: string, payment: Payment): void {
+  cancel(day: string, payment: Payment): void {
     const daySums = this.#days.get(day);
     if (!daySums) return;
     addToSums(daySums, this.#scopes(daySums, payment), payment, { reserved: 0n, spent: -payment.micro });
@@ -355,7 +359,7 @@ export class Ledger {
     return this.#total;
   }
 
-  #scopes(daySums: DaySums, payee: Payee): CapScope[] {
+  #scopes(daySums: DaySums, payee: Recipient): CapScope[] {
     return capScopesOf(this.caps, payee, this.#total - getSum(daySums, "total").spent);
   }
 
@@ -365,14 +369,14 @@ export class Ledger {
    * planned call: then each endpoint pays that payee at most once, and the payee receives at most its own reservation
    * plus one call of every other endpoint. All observers use one plan, so their payments together stay within the cap.
    */
-  #fitsWithOtherObservers(daySums: DaySums, { cap, payee, block }: Payment, calls: bigint): boolean {
+  #fitsWithOtherObservers(daySums: DaySums, { cap, payee, block }: Payment, callsPerDay: bigint): boolean {
     if (getShare(daySums, `${cap} ${payee}`).reserved > 0n) return true;
     const committedInAll = getSum(daySums, "day").committed;
     const committedToPayee = getSum(daySums, `payee ${payee}`).committed;
     if (committedInAll <= this.caps.perPayeeDay) return true;
     return (
       daySums.firstPaidBlocks.get(cap) === block &&
-      committedToPayee * calls + (committedInAll - committedToPayee) <= this.caps.perPayeeDay * calls
+      committedToPayee * callsPerDay + (committedInAll - committedToPayee) <= this.caps.perPayeeDay * callsPerDay
     );
   }
 }

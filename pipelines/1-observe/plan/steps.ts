@@ -67,7 +67,7 @@ export function retestWeight(state: RetestState, block: number, basePerDay: numb
 }
 
 /** Returns the time of a minute within a block. */
-export const minuteOfBlock = (block: number, minute: number): Date =>
+export const timeOfMinute = (block: number, minute: number): Date =>
   new Date(blockStart(block).getTime() + minute * 60_000);
 
 /** Reads the re-test state from the record, for an endpoint that this process has not paid yet. */
@@ -96,7 +96,7 @@ const createPlannedCall = (
   kind,
   block,
   minute,
-  plannedAt: minuteOfBlock(block, minute),
+  plannedAt: timeOfMinute(block, minute),
   blind,
   w,
   retest: isRetest,
@@ -114,8 +114,8 @@ export function callsInBlock(line: PlanLine, block: number, state: RetestState):
   // A block that had begun when the plan was made has no planned call, and no re-test either.
   if (!line.covered || !firstCall || block < firstCall.block || plannedCalls.some((one) => one.kind === "paid"))
     return calls;
-  const retestCall = retestWeight(state, block, line.base_per_day);
-  if (retestCall) calls.push(createPlannedCall("paid", block, firstCall.minute, true, retestCall.w, true));
+  const retest = retestWeight(state, block, line.base_per_day);
+  if (retest) calls.push(createPlannedCall("paid", block, firstCall.minute, true, retest.w, true));
   return calls;
 }
 

@@ -35,11 +35,11 @@ async function findOwnListing(tools: ProbeDeps, endpoint: AskedEndpoint, clock: 
   const origin = originOf(endpoint.normalised_url);
   const hurriedEgress = withRequestFields(tools.egress, { deadlineMs: DOCUMENT_TIMEOUT_MS });
   const { documents } = await readSellerDocuments(hurriedEgress, origin, tools.reader);
-  for (const { url, listed } of documents) {
-    const base = listed.base ? { base: listed.base } : {};
+  for (const { url, listing } of documents) {
+    const base = listing.base ? { base: listing.base } : {};
     const source: Source = { name: url, ownOrigin: origin, ...base, validate: hurriedEgress.validate };
     const deadline = clock.monotonic() + ROWS_TIMEOUT_MS;
-    for await (const { row, read } of readRows(tools, listed.items.flatMap(splitMethods).slice(0, MAX_ROWS), source)) {
+    for await (const { row, read } of readRows(tools, listing.items.flatMap(splitMethods).slice(0, MAX_ROWS), source)) {
       const completed = completeClaim(read, row, source, tools.rail);
       if ("claim" in completed) {
         // Nothing of this is recorded, so a row without a method may be compared under the method of the request.

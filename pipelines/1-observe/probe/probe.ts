@@ -119,11 +119,11 @@ async function readTerms(
  * Is the host of this url a name, and not an IP address? A name that resolves to an address that is not public counts
  * as silent, since its owner could let it resolve to a public address at any moment.
  */
-const isNamed = (url: string): boolean => isIP(new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")) === 0;
+const isHostName = (url: string): boolean => isIP(new URL(url).hostname.replace(/^\[(.*)\]$/, "$1")) === 0;
 
 async function evaluate(tools: ProbeDeps, { result, mcp }: ExchangeResult, request: Request): Promise<Outcome> {
   const failedOutcome = { live: false, isLate: false, wall: false, read: null };
-  const isUnfetchable = result.outcome === "refused" && !(result.reason === "address" && isNamed(request.url));
+  const isUnfetchable = result.outcome === "refused" && !(result.reason === "address" && isHostName(request.url));
   if (isUnfetchable) return { ...failedOutcome, state: "unfetchable", says: result.says };
   if (result.outcome !== "answered")
     return { ...failedOutcome, state: "silent", says: `${result.outcome}: ${result.says}` };

@@ -47,12 +47,15 @@ export async function readCurrentListings(
 ): Promise<Map<string, CurrentListing>> {
   if (caps.length === 0) return new Map();
   const rows = await lake.all<CurrentRow>(sql("queries/listings:current"), { caps: JSON.stringify(caps) });
-  return new Map(rows.map((row) => [row.cap, parseListing(row)]));
+  return new Map(rows.map((row) => [row.cap, parseCurrentListing(row)]));
 }
 
 /** A row of sql/queries/listings, current. Its claims are JSON text that was validated before it was stored. */
 export type CurrentRow = Omit<CurrentListing, "claims"> & { claims: string };
-export const parseListing = (row: CurrentRow): CurrentListing => ({ ...row, claims: JSON.parse(row.claims) as Claims });
+export const parseCurrentListing = (row: CurrentRow): CurrentListing => ({
+  ...row,
+  claims: JSON.parse(row.claims) as Claims,
+});
 
 /** Converts a current listing to the form of a planned endpoint, without the history of its calls. */
 export const toListedCap = ({ cap, url, method, tool, claims, own }: CurrentListing): ListedCap => ({

@@ -37,7 +37,10 @@ export type Evaluation = Pick<
   | "checks"
   | "response_sha256"
   | "response_bytes"
-> & { wall: boolean };
+> & {
+  /** Was the answer a wall (a bot check, 403 or 429)? */
+  wall: boolean;
+};
 
 /** The values with which an answer is compared. They are plain data, since they are sent to the reader's thread. */
 export interface Expectation {
@@ -156,13 +159,13 @@ export function evaluate(
     checks.push({ name: "bytes_came", ok: hasBytes, says: clean(`${result.outcome}: ${result.says}`, 500) });
     return hasBytes ? { ...evaluation, delivered: true, delivery: 0 } : evaluation;
   }
-  const isPage =
+  const isDeliveredPage =
     evaluation.wall &&
     result.status >= 200 &&
     result.status < 300 &&
     result.headers["cf-mitigated"] !== "challenge" &&
     body.length > 0;
-  if (isPage) {
+  if (isDeliveredPage) {
     checks.push({ name: "bytes_came", ok: true }, { name: "no_error_page", ok: false, says: "a bot check" });
     return { ...evaluation, delivered: true, delivery: 0 };
   }

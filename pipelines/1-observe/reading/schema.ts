@@ -155,6 +155,7 @@ export class Schemas {
     return validate;
   }
 
+  /** Checks a value against a schema. Returns null if the schema cannot be used. */
   check(schema: unknown, value: unknown): SchemaVerdict {
     const key = hashOf(schema);
     if (key === null) return null;

@@ -73,7 +73,9 @@ export interface OfferList {
  */
 export interface AskedTerms extends Pick<OfferList, "payables"> {
   terms: Terms;
+  /** Is there an offer that any client could pay? */
   readable: boolean;
+  /** Members of the terms that a payment has to repeat. */
   context: SignContext;
   declared: Declared;
 }
@@ -117,7 +119,7 @@ function findResourceDefects(x402: X402Terms, url: string | undefined): DefectCo
 export type Networks = string | readonly string[];
 
 /** Are all offers on test networks? A network that our own rail pays on does not count as a test network. */
-function onlyTestnets(entries: ParsedEntry[], ownNetworks: Networks): boolean {
+function hasOnlyTestnets(entries: ParsedEntry[], ownNetworks: Networks): boolean {
   const networks = entries.flatMap((entry) => (entry.offer.network ? [entry.offer.network] : []));
   return (
     networks.length > 0 && networks.every(isTestnet) && !networks.some((one) => [ownNetworks].flat().includes(one))
@@ -135,7 +137,7 @@ interface PayableOffer {
 }
 
 /** Is the first offer chosen before the second? x402 is chosen before mpp, then the one with the lower price. */
-function isPaidBefore(first: PayableOffer, second: PayableOffer): boolean {
+function isPreferred(first: PayableOffer, second: PayableOffer): boolean {
   const rank = ({ payable }: PayableOffer): number => (payable.challenge ? 1 : 0);
   if (rank(first) !== rank(second)) return rank(first) < rank(second);
   return isCheaper(first.offer, second.offer);
@@ -174,7 +176,7 @@ export function chooseOffer(
     const decimals = decimalsOf(rail, payable);
     const offer = { ...offers[i]!, payable: true, decimals, price: priceOf(payable.amountAtomic, decimals) };
     markedOffers[i] = offer;
-    if (!chosen || isPaidBefore({ offer, payable }, chosen)) chosen = { offer, payable };
+    if (!chosen || isPreferred({ offer, payable }, chosen)) chosen = { offer, payable };
   }
   return { offers: markedOffers, chosen };
 }
@@ -194,7 +196,7 @@ export function readAskedTerms(answer: Answer402, ownNetworks: Networks, url?: s
   const { ofTerms: termsDefects, ofOtherOffers: otherOfferDefects } = splitDefectsByNetwork(entries);
   const codes: DefectCode[] = [...x402.defects, ...findUnpayableDefect(entries), ...termsDefects];
   if (x402.raw === null && mppEntries.length === 0 && !codes.includes("malformed_terms")) codes.push("no_terms");
-  if (onlyTestnets(entries, ownNetworks)) codes.push("testnet_only");
+  if (hasOnlyTestnets(entries, ownNetworks)) codes.push("testnet_only");
   codes.push(...findResourceDefects(x402, url));
   const value = x402.raw?.value;
   const firstEntry = get(value, "accepts", "0") ?? (looksLikeEntry(value) ? value : undefined);
@@ -283,7 +285,7 @@ export function readListedOffers(item: unknown, ownNetworks: Networks): ListedOf
   const describeDefectsBy = (codesOf: CodesOf, unpayableDefects: DefectCode[]): DefectList => {
     const { ofTerms: termsDefects, ofOtherOffers: otherOfferDefects } = splitDefectsByNetwork(entries, codesOf);
     termsDefects.push(...unpayableDefects);
-    if (onlyTestnets(entries, ownNetworks)) termsDefects.push("testnet_only");
+    if (hasOnlyTestnets(entries, ownNetworks)) termsDefects.push("testnet_only");
     return [...describeDefects(termsDefects), ...otherOfferDefects];
   };
   return {

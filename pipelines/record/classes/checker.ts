@@ -149,11 +149,11 @@ export class RandomDraws {
   #position = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** Draws a whole number from 0 to `below` - 1. `below` is at most 65,536. */
-  below(below: number): number {
+  /** Draws a whole number from 0 to `limit` - 1. `limit` is at most 65,536. */
+  below(limit: number): number {
     const high = this.bytes[this.#position++ % this.bytes.length]!;
     const low = this.bytes[this.#position++ % this.bytes.length]!;
-    return ((high << 8) | low) % below;
+    return ((high << 8) | low) % limit;
   }
 
   pick<T>(choices: readonly T[]): T {

@@ -113,6 +113,7 @@ function readText(template: string, text: string, foundFields: FoundFields): boo
   return isUnambiguous && names.every((name, n) => setField(foundFields, name, values[n]!));
 }
 
+/** Reads the fields out of a value by its template. Returns false if the value does not fit it, as {@link readText}. */
 function readValue(template: unknown, value: unknown, foundFields: FoundFields, depth: number): boolean {
   if (depth > MAX_DEPTH) return false;
   if (typeof template === "string") {

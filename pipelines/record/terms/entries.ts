@@ -36,6 +36,8 @@ const beginningOf = (body: Uint8Array): string => new TextDecoder("latin1").deco
 /**
  * Finds the x402 terms in a 402, both in the header and in the body: version 2 puts them in the header, version 1 in
  * the body, and some sellers swap the two.
+ * @returns `malformed`: true if the header, or a body that names terms, cannot be read as terms, and also if the body is
+ * longer than {@link MAX_BODY}
  */
 export function findTerms(answer: Answer402): { found: FoundTerms[]; malformed: boolean } {
   const found: FoundTerms[] = [];
@@ -82,19 +84,19 @@ export interface Version {
 }
 
 /** Infers the version from the members of the first entry, for terms that state no version. */
-function inferForm(first: unknown, from: FoundTerms["from"]): 1 | 2 {
-  if (get(first, "maxAmountRequired") !== undefined) return 1;
-  const isCaip2 = /^[a-z0-9-]{3,8}:/.test(String(get(first, "network") ?? ""));
-  return from === "header" || get(first, "amount") !== undefined || isCaip2 ? 2 : 1;
+function inferForm(firstEntry: unknown, from: FoundTerms["from"]): 1 | 2 {
+  if (get(firstEntry, "maxAmountRequired") !== undefined) return 1;
+  const isCaip2 = /^[a-z0-9-]{3,8}:/.test(String(get(firstEntry, "network") ?? ""));
+  return from === "header" || get(firstEntry, "amount") !== undefined || isCaip2 ? 2 : 1;
 }
 
-/** Determines the version of terms. @param first their first entry */
-export function determineVersion(value: unknown, first: unknown, from: FoundTerms["from"]): Version {
+/** Determines the version of terms. @param value the terms @param firstEntry their first entry */
+export function determineVersion(value: unknown, firstEntry: unknown, from: FoundTerms["from"]): Version {
   const statedVersion = get(value, "x402Version");
   const number =
     typeof statedVersion === "string" && /^\d{1,6}$/.test(statedVersion) ? Number(statedVersion) : statedVersion;
   if (number === 1 || number === 2) return { number, form: number, isStated: statedVersion === number, isKnown: true };
-  const form = inferForm(first, from);
+  const form = inferForm(firstEntry, from);
   if (typeof number !== "number") return { number: form, form, isStated: false, isKnown: true };
   return { number: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
 }

@@ -45,6 +45,7 @@ export interface MppRequest {
   asset: string | null;
   form: AssetForm | "missing";
   payTo: string | null;
+  /** The amount in atomic units; null if it is missing or no whole number. */
   atomic: bigint | null;
   isAmountMissing: boolean;
 }

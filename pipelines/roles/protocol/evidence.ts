@@ -6,13 +6,13 @@ import type { DayClose, EvidenceDraft } from "../../4-publish/filings.ts";
 import type { Publisher } from "../../4-publish/publisher.ts";
 import { putPacked } from "../../4-publish/writes.ts";
 import {
-  bucketFiles,
   countCloses,
   createClose,
   daysWithoutTables,
-  dueDays,
   type EvidenceReport,
+  findDueDays,
   firstUnclosedDay,
+  makeBucketFiles,
   summarizeCloses,
 } from "../../5-archive/evidence.ts";
 import type { EvidenceFold } from "../../published/fold.ts";
@@ -71,7 +71,7 @@ export async function makeOwnEvidence(
     ...{ lake, publisher, privateStore: parts.privateStore, logger: parts.logger },
     ...{ logId: log.id, partitions: log.partitions },
   };
-  const due = await dueDays(files, firstUnclosedDay(now));
+  const due = await findDueDays(files, firstUnclosedDay(now));
   const { evidence } = followed.fold;
   const lastDay = due.days.at(-1);
   const endDay = due.more && lastDay ? addDays(lastDay, 1) : due.until;
@@ -88,7 +88,7 @@ export async function makeOwnEvidence(
   });
   if (stalePartitions.length === 0) return 0;
   const byDay = new Map<string, readonly EvidenceDraft[]>();
-  for (const day of due.days) byDay.set(day, await bucketFiles(files, day, due.ends));
+  for (const day of due.days) byDay.set(day, await makeBucketFiles(files, day, due.ends));
   const ends = due.ends;
   let filesMade = 0;
   for (const partition of stalePartitions) {

@@ -30,7 +30,7 @@ export interface FileArchiveParts extends ArchivePlace, Pick<FilingParts, "now" 
   log: { id: string; partitions: number };
   logger: Logger;
   /** Opens the engine when there are days to archive, since the publisher has no lake. */
-  scratch: () => Promise<PrinterEngine>;
+  openPrinter: () => Promise<PrinterEngine>;
   /** Largest number of rows of one file of probes (default: a million). */
   rowsPerFile?: number;
 }
@@ -71,7 +71,7 @@ export async function fileArchive(
       const byPartition = await objects.readAll();
       const dueDays = findDueDays(fold, byPartition, parts);
       if (dueDays.size === 0) return report;
-      printer ??= await parts.scratch();
+      printer ??= await parts.openPrinter();
       const filings: Filing[] = [];
       for (const [day, subjects] of [...dueDays].slice(0, DAYS_PER_PUBLICATION)) {
         for (const subject of subjects)

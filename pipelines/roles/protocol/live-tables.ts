@@ -1,7 +1,7 @@
 import type { Lake } from "../../../infra/lake/duckdb.ts";
 import { knownCaps, takeStaleCaps, volatileRows } from "../../2-ingest/volatile.ts";
 import { LiveFiles } from "../../4-publish/live-files.ts";
-import { readUnpublished } from "../../corrections/endpoint-record.ts";
+import { readUnpublishedCorrections } from "../../corrections/endpoint-record.ts";
 import { headlineBasisOf, type PublishedFold } from "../../published/fold.ts";
 import type { VolatileRow } from "../../record/volatile.ts";
 import { encodeVolatile } from "../../record/volatile-arrow.ts";
@@ -73,7 +73,7 @@ export class LiveTables {
     const { tableOf, queryCaps = 65_536 } = this.parts;
     const heldTables = new Set(tables);
     for (const cap of this.#changedCaps) if (!heldTables.has(tableOf(cap))) this.#changedCaps.delete(cap);
-    for (const files of this.#files.values()) for (const cap of files.capsToRewrite()) this.#changedCaps.add(cap);
+    for (const files of this.#files.values()) for (const cap of files.findCapsToRewrite()) this.#changedCaps.add(cap);
     const caps = [...this.#changedCaps];
     const shrunkTables = new Set<number>();
     for (let from = 0; from < caps.length; from += queryCaps) {
@@ -112,7 +112,12 @@ export class LiveTables {
     const capsWithoutRow = new Set(caps);
     try {
       const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
-      const rows = await volatileRows(lake, published, await readUnpublished(lake, fold, capsWithoutRow), caps);
+      const rows = await volatileRows(
+        lake,
+        published,
+        await readUnpublishedCorrections(lake, fold, capsWithoutRow),
+        caps,
+      );
       for (const [table, tableRows] of groupByTable(rows, tableOf)) {
         for (let from = 0; from < tableRows.length; from += this.#fileRows) {
           const batch = tableRows.slice(from, from + this.#fileRows);

@@ -46,6 +46,7 @@ export interface OwnerParts {
   /** The database of the log's rows. It has the partitions that are assigned to this process, and no others. */
   lake: Lake;
   ingest: Ingest;
+  /** The published record: that of the publisher in this process, or as read from the public store. */
   followed: PublishedRecord;
   logger: Logger;
   metrics: Metrics;
@@ -379,11 +380,11 @@ export class Owner {
     let runNumber = -1;
     for (const [i, { lines, drafts: objectDrafts }] of objects.entries()) {
       refuseRevoked();
-      const table = i + 1 === objects.length ? { thieves: nonDelivering } : {};
+      const lastObjectMembers = i + 1 === objects.length ? { thieves: nonDelivering } : {};
       const caps = lines?.caps ?? [];
       runNumber = await writeRun(
         privateStore,
-        { ...commonHeader, ...table, changed: caps.length },
+        { ...commonHeader, ...lastObjectMembers, changed: caps.length },
         lines ?? [],
         runNumber,
         objectDrafts,

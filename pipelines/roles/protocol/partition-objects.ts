@@ -69,7 +69,7 @@ export class PartitionObjects<T extends Part> {
   async put(partition: number, part: T, mustReplace: (stored: T) => boolean): Promise<void> {
     const key = this.#keyOf(partition);
     const bytes = Buffer.from(JSON.stringify(part));
-    for (let race = 0; race < MAX_SWAP_ATTEMPTS; race++) {
+    for (let attempt = 0; attempt < MAX_SWAP_ATTEMPTS; attempt++) {
       const object = await this.store.get(key);
       const stored = object && this.#readOrNull(key, object.bytes);
       if (stored) {

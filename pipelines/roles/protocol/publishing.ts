@@ -21,13 +21,16 @@ export interface PublishingParts {
 }
 
 /** What archiving needs beside the publisher: public store, keys and the engine that prints the lines. */
-export type Filing = Omit<FileArchiveParts, "publisher" | "privateStore" | "log" | "logger">;
+export type ArchivingParts = Omit<FileArchiveParts, "publisher" | "privateStore" | "log" | "logger">;
 
 export interface TurnReport {
+  /** Number of runs (results of one grading each) that were handled, including refused ones. */
   runs: number;
+  /** Number of cards that were published. */
   cards: number;
-  /** Number of the newest run (result of one grading) that was handled; null for none. */
+  /** Number of the newest run that was handled; null for none. */
   run: number | null;
+  /** Number of leaves of the public log after this turn. */
   tree_size: number;
 }
 
@@ -100,9 +103,9 @@ export class Publishing {
    * Writes and publishes the archive files of each old day that the lists of all owners cover, and of records that
    * arrived late.
    */
-  publishArchive(filing: Filing): ReturnType<typeof fileArchive> {
+  publishArchive(archivingParts: ArchivingParts): ReturnType<typeof fileArchive> {
     const { publisher, privateStore, logger, log } = this.parts;
-    return fileArchive({ ...filing, publisher, privateStore, logger, log }, this.#archive);
+    return fileArchive({ ...archivingParts, publisher, privateStore, logger, log }, this.#archive);
   }
 
   /**

@@ -36,6 +36,7 @@ export interface StandbyParts {
  * compared. An active publisher becomes a waiting one when it sees a generation of another publisher.
  */
 export class Standby {
+  /** True from the first successful {@link mayPublish} until this publisher sees a generation of another one. */
   isActive = false;
   /** The checkpoint that was seen last, and since when, ms of the monotonic clock; etag null: there is none yet. */
   #lastCheckpoint: { etag: string | null; since: number } | null = null;
@@ -51,7 +52,8 @@ export class Standby {
   }
 
   /**
-   * Decides whether this publisher may publish now. Must be called before each publication.
+   * Returns true if this publisher may publish now, and then makes it the active one. Returns false if another
+   * publisher is active. Must be called before each publication.
    * @throws errors of the stores and of `start`; then this publisher is inactive, and the next call tries again
    */
   async mayPublish(): Promise<boolean> {

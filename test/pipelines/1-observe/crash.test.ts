@@ -155,7 +155,7 @@ async function killedAt(killAt: number, seller: (world: FakeWorld) => Handler) {
   await second.recover();
   await second.recover();
   await second.observeSpan(plan, START, END);
-  await second.awaitSettlements();
+  await second.followUpCalls();
   prove(world);
   const results = world.log.bodies("paid.result");
   return { ended, seams: first.seams, world, results, watchedBefore };
@@ -262,7 +262,7 @@ describe("a log that refuses", () => {
     expect(await next.recover()).toEqual({ lost: 1 });
     expect(world.log.bodies("settlement")).toEqual([]);
     world.rail.down = false;
-    expect(await next.awaitSettlements()).toMatchObject({ settled: 1 });
+    expect(await next.followUpCalls()).toMatchObject({ settled: 1 });
     prove(world);
   });
 });
@@ -283,7 +283,7 @@ describe("our own fault after the intent", () => {
     expect(world.log.bodies("paid.result")).toMatchObject([
       { watched: false, fault: "ours", says: expect.stringMatching(/a bug of egress/) },
     ]);
-    await world.observer.awaitSettlements();
+    await world.observer.followUpCalls();
     prove(world);
   });
 });

@@ -276,7 +276,7 @@ describe("a day at the market: real sellers, a real chain, the real log", () => 
     expect(await observer.recover()).toEqual({ lost: 0 });
     expect(await observer.observeSpan(plan, START, END)).toMatchObject({ probes: 0, paid: 0, unpaid: 0 });
     expect(log.records.length).toBe(before);
-    const awaited = await observer.awaitSettlements();
+    const awaited = await observer.followUpCalls();
     expect(awaited).toMatchObject({ settled: 0, down: null });
   });
 

@@ -239,7 +239,7 @@ test("a wallet that its seller emptied is no excuse while the node that is asked
   expect(says).toMatch(/one node is at block \d+, another at \d+/);
   expect(says).not.toContain("our wallet holds less");
   world.rail.asOf = null;
-  expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1 });
+  expect(await world.observer.followUpCalls()).toMatchObject({ settled: 1 });
 });
 
 describe("a restart", () => {

@@ -105,11 +105,11 @@ describe("several observers", () => {
     await next.hosts.waitUntilCaughtUp();
     const deadlines = world.log.bodies("paid.intent").map(({ deadline }) => Date.parse(deadline));
     next.clock.set(new Date(Math.max(...deadlines) + 299_000));
-    await next.observer.awaitSettlements();
+    await next.observer.followUpCalls();
     const booked = () => world.log.bodies("paid.result");
     expect(booked().length).toBeLessThan(AT_ONCE);
     next.clock.set(new Date(Math.max(...deadlines) + 300_000));
-    await next.observer.awaitSettlements();
+    await next.observer.followUpCalls();
     expect(booked()).toHaveLength(AT_ONCE);
     for (const result of booked()) expect(result).toMatchObject({ watched: false, fault: "ours" });
     // And no slot of these is called again.

@@ -144,7 +144,7 @@ export class LogMemory implements Memory {
     return [...caps.values()];
   }
 
-  async leftSellers(): Promise<string[]> {
+  async readLeftSellerUrls(): Promise<string[]> {
     return [];
   }
 
@@ -208,7 +208,7 @@ export class LogMemory implements Memory {
 
   /** Does a test look at retries? Else every endpoint's is known, so that each call is one request. */
   retriesDue = false;
-  async retriedSince(cap: string, since: string): Promise<boolean> {
+  async wasRetriedSince(cap: string, since: string): Promise<boolean> {
     const found = this.log
       .envelopes()
       .some((one) => one.cap === cap && one.observed_at >= since && (one.body as BodyOf<"paid.followup">).retried);

@@ -5,13 +5,13 @@ import { systemClock } from "../../../infra/clock.ts";
 import { INGESTED } from "../../../pipelines/2-ingest/load.ts";
 import { OrderLog } from "../../../pipelines/orders/order-log.ts";
 import { type Envelope, sealEnvelope } from "../../../pipelines/record/envelope.ts";
-import { OWNERS, PERMANENT_TOPICS, TOPICS } from "../../../pipelines/record/topics.ts";
+import { OWNER_GROUP, PERMANENT_TOPICS, TOPICS } from "../../../pipelines/record/topics.ts";
 import { at, handshake, listing } from "./records.ts";
 import { openTestWorld, PARTITIONS } from "./world.ts";
 
 test("a topic is in segments, or kept whole in the log: none is both, none is neither", () => {
   expect([...INGESTED, ...PERMANENT_TOPICS].sort()).toEqual([...TOPICS].sort());
-  expect(OWNERS.topics.filter((topic) => (PERMANENT_TOPICS as readonly string[]).includes(topic))).toEqual([]);
+  expect(OWNER_GROUP.topics.filter((topic) => (PERMANENT_TOPICS as readonly string[]).includes(topic))).toEqual([]);
 });
 
 test("a log that is truncated behind the ingester keeps every order and every watcher", async () => {

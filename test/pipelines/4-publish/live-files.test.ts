@@ -27,7 +27,7 @@ test("whatever is touched, the files that stand fold to the newest rows, and sta
       add(Array.from({ length: 60 }, (_, i) => `cap_${i}`));
       let before: string[] = [];
       for (const touched of turns) {
-        const rewritten = table.capsToRewrite();
+        const rewritten = table.findCapsToRewrite();
         expect(rewritten.length).toBeLessThanOrEqual(2 * FULL);
         add([...new Set([...touched.map((i) => `cap_${i}`), ...rewritten])]);
         const { keys } = table;
@@ -40,7 +40,7 @@ test("whatever is touched, the files that stand fold to the newest rows, and sta
         expect(keys.length).toBeLessThanOrEqual(16 + 15 + 3);
         before = keys;
       }
-      expect([table.rows, table.has("cap_0"), table.has("cap_60")]).toEqual([60, true, false]);
+      expect([table.rowCount, table.has("cap_0"), table.has("cap_60")]).toEqual([60, true, false]);
     }),
     { numRuns: 60 },
   );
@@ -52,11 +52,11 @@ test("what is carried along is written again, the most wasteful files first, abo
   const table = new LiveFiles(full);
   const names = Array.from({ length: rows }, (_, i) => `cap_${i}`);
   for (let from = 0; from < rows; from += full) table.add(`live/0.${from}.arrow`, names.slice(from, from + full));
-  expect(table.capsToRewrite()).toEqual([]);
+  expect(table.findCapsToRewrite()).toEqual([]);
   const written = new Map<string, number>();
   for (const key of table.keys) written.set(key, full);
   for (let turn = 0; turn < 200; turn++) {
-    const again = table.capsToRewrite();
+    const again = table.findCapsToRewrite();
     expect(again.length).toBeLessThanOrEqual(full);
     // Every hundredth endpoint, another hundredth at every turn.
     const touched = names.filter((_, i) => i % 100 === turn % 100);

@@ -3,7 +3,7 @@ import { type Clock, FixedClock } from "../../../infra/clock.ts";
 import type { Store } from "../../../infra/store/store.ts";
 import { createLogger } from "../../../infra/telemetry.ts";
 import { signCheckpoint } from "../../../infra/tree/checkpoint.ts";
-import { ClockRefused, chainTimeReader } from "../../../pipelines/4-publish/clocks.ts";
+import { ClockRefused, createChainTimeReader } from "../../../pipelines/4-publish/clocks.ts";
 import { BadPrivateObject } from "../../../pipelines/4-publish/generation.ts";
 import type { Publisher } from "../../../pipelines/4-publish/publisher.ts";
 import { Fork } from "../../../pipelines/4-publish/tree-head.ts";
@@ -217,7 +217,10 @@ describe("clocks", () => {
     ["eip155:1", false],
   ])("the pace of %s is known: %s", async (network, fixedBlockTime) => {
     const rail = { network, head: async () => ({ number: 1, time: 1_800_000_000 }) };
-    const read = chainTimeReader(rail as unknown as Parameters<typeof chainTimeReader>[0], createLogger("silent"));
+    const read = createChainTimeReader(
+      rail as unknown as Parameters<typeof createChainTimeReader>[0],
+      createLogger("silent"),
+    );
     expect(await read()).toEqual({ newest: new Date(1_800_000_000_000), fixedBlockTime });
   });
 

@@ -8,7 +8,7 @@ import { createLogger, createMetrics } from "../../../infra/telemetry.ts";
 import type { Ingest } from "../../../pipelines/2-ingest/ingest.ts";
 import { INGEST_TABLES } from "../../../pipelines/2-ingest/load.ts";
 import { createPublisher } from "../../../pipelines/4-publish/publisher.ts";
-import { archiveDays, createPrinter } from "../../../pipelines/roles/days.ts";
+import { archiveDays, createPrinterOpener } from "../../../pipelines/roles/days.ts";
 import { Owner } from "../../../pipelines/roles/protocol/owner.ts";
 import { Publishing } from "../../../pipelines/roles/protocol/publishing.ts";
 import { PARTITIONS } from "../2-ingest/world.ts";
@@ -36,7 +36,12 @@ const common = { ...stores, log, clock, logger, metrics };
 const owner = new Owner({ ...common, lake, ingest, ownership, followed: publisher });
 const publishing = new Publishing({ ...common, publisher });
 const place = { publicStore, trust: TRUST, cards: SIGNERS.cards, jwks: async () => JWKS };
-const filing = { ...place, baseUrl: "https://record.example", now: () => clock.now(), scratch: createPrinter(lake) };
-const report = await archiveDays({ owner, publishing, filing }, clock.now());
+const archivingParts = {
+  ...place,
+  baseUrl: "https://record.example",
+  now: () => clock.now(),
+  openPrinter: createPrinterOpener(lake),
+};
+const report = await archiveDays({ owner, publishing, archivingParts }, clock.now());
 process.stdout.write(`${JSON.stringify(report)}\n`);
 await lake.close();

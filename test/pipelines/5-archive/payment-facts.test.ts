@@ -3,7 +3,7 @@ import { canonicalText } from "../../../infra/canonical.ts";
 import type { NewRecord } from "../../../infra/log/log.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
-import type { Retry } from "../../../pipelines/record/vocabulary.ts";
+import type { RetryOutcome } from "../../../pipelines/record/vocabulary.ts";
 import { readPaymentFacts } from "../../../pipelines/record/volatile.ts";
 import { linesAt, ofKind } from "../../helpers/published.ts";
 import {
@@ -61,7 +61,7 @@ const callsOf = (beside: boolean, unsettled?: number): NewRecord[] =>
           }),
         ]),
   ]).flat();
-const retry = (n: number, outcome: Retry, ms = 4_000): NewRecord =>
+const retry = (n: number, outcome: RetryOutcome, ms = 4_000): NewRecord =>
   followup("a", paidAt(n).eventId, block(n, ms), {
     kind: "retried",
     retried: { outcome, status: 200, same_bytes: null },
@@ -131,9 +131,9 @@ test("the record remembers for a week that it was looked at", async () => {
   const world = await opened(retry(8, "refused"));
   await world.ingest.ingest.pass();
   const memory = createMemory(world.ingest.lake);
-  expect(await memory.retriedSince(CAP, block(8, 4_000))).toBe(true);
-  expect(await memory.retriedSince(CAP, block(8, 4_001))).toBe(false);
-  expect(await memory.retriedSince(capOf("b"), block(0))).toBe(false);
+  expect(await memory.wasRetriedSince(CAP, block(8, 4_000))).toBe(true);
+  expect(await memory.wasRetriedSince(CAP, block(8, 4_001))).toBe(false);
+  expect(await memory.wasRetriedSince(capOf("b"), block(0))).toBe(false);
 });
 
 test("who settled, how long after the answer, what never settled, and what was signed", async () => {

@@ -23,7 +23,7 @@ import { readCheckpoint } from "../../../pipelines/published/reader.ts";
 import { DirectorySource, type Source } from "../../../pipelines/published/source.ts";
 import type { ArchiveLeaf, EvidenceLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import type { ArchiveSubject } from "../../../pipelines/record/vocabulary.ts";
-import { type ArchiveReport, archiveDays, closeDays, createPrinter } from "../../../pipelines/roles/days.ts";
+import { type ArchiveReport, archiveDays, closeDays, createPrinterOpener } from "../../../pipelines/roles/days.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import type { FileArchiveParts } from "../../../pipelines/roles/protocol/file-archive.ts";
 import type { OwnArchiveStep } from "../../../pipelines/roles/protocol/own-archive.ts";
@@ -142,8 +142,12 @@ export class ArchiveWorld {
   async archive(at: string, more: Partial<ArchiveParts> = {}): Promise<ArchiveReport> {
     if (new Date(at) > this.ingest.clock.now()) this.ingest.clock.set(at);
     const parts = this.archiveParts(more);
-    const filing = { ...parts, scratch: createPrinter(parts.lake) };
-    return archiveDays({ ...this.#halves(parts), filing }, new Date(at), parts.onStep ? { onStep: parts.onStep } : {});
+    const archivingParts = { ...parts, openPrinter: createPrinterOpener(parts.lake) };
+    return archiveDays(
+      { ...this.#halves(parts), archivingParts },
+      new Date(at),
+      parts.onStep ? { onStep: parts.onStep } : {},
+    );
   }
 
   /** The owner of every partition and the publisher, over these stores. */

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
-import { type Caps, Ledger, payeeOf } from "../../../pipelines/1-observe/plan/spend.ts";
+import { type Caps, Ledger, recipientOf } from "../../../pipelines/1-observe/plan/spend.ts";
 import { createMemory } from "../../../pipelines/2-ingest/memory.ts";
 import { isFresh, readStoredReport } from "../../../pipelines/budget/report.ts";
 import { PublishedFold } from "../../../pipelines/published/fold.ts";
-import type { Spent } from "../../../pipelines/record/memory.ts";
+import type { SpentSum } from "../../../pipelines/record/memory.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { fc } from "../../helpers/histories.ts";
 import { CAPS } from "../1-observe/world.ts";
@@ -65,7 +65,7 @@ test("observers that are started with lower caps than the plan was drawn with st
       fc.array(call, { maxLength: 120, size: "max" }),
       async (lines, lowered, ever, calls) => {
         // The record as the lake has it when an observer asks: what all of them have spent by then.
-        const record: Spent[] = lines.map(({ host, price, paid, paidTo }, i) => ({
+        const record: SpentSum[] = lines.map(({ host, price, paid, paidTo }, i) => ({
           ...{ cap: `cap ${i}`, host, payTo: paidTo, micro: price * BigInt(paid) },
         }));
         const made = lines.map(({ paid }) => paid);
@@ -79,7 +79,7 @@ test("observers that are started with lower caps than the plan was drawn with st
         };
         const before = sumsOf();
         const reserved = lines.map(({ host, payee, price }, i) => ({
-          ...{ cap: `cap ${i}`, ...payeeOf(host, payee), micro: price * BigInt(CALLS), block: 0 },
+          ...{ cap: `cap ${i}`, ...recipientOf(host, payee), micro: price * BigInt(CALLS), block: 0 },
         }));
         const ledgers = new Map<number, Ledger>();
         for (const { observer, line: which, dearer, other, restart } of calls) {
@@ -88,7 +88,7 @@ test("observers that are started with lower caps than the plan was drawn with st
           let ledger = ledgers.get(observer);
           if (!ledger || restart) {
             ledger = new Ledger(lowered, ever + sumsOf().get("day")!, BigInt(CALLS));
-            await ledger.open(DAY, { spentOn: async () => record }, reserved);
+            await ledger.openDay(DAY, { spentOn: async () => record }, reserved);
             ledgers.set(observer, ledger);
           }
           // A slot is one observer's, and an endpoint has four on a day.
@@ -96,7 +96,7 @@ test("observers that are started with lower caps than the plan was drawn with st
           if (block >= CALLS) continue;
           const micro = own.price + dearer;
           const payTo = other ?? own.payee ?? "p";
-          const payment = { cap: `cap ${which}`, ...payeeOf(own.host, payTo), micro, block };
+          const payment = { cap: `cap ${which}`, ...recipientOf(own.host, payTo), micro, block };
           if (!ledger.spend(DAY, payment).ok) continue;
           expect(dearer).toBe(0n);
           record.push({ cap: payment.cap, host: own.host, payTo, micro });
@@ -120,12 +120,12 @@ test("observers that are started with lower caps than the plan was drawn with st
 
 test("a payee that the plan did not name: all may pay it in a light plan, once each in a fuller one, else nobody", async () => {
   const reserved = [1, 2, 3, 4, 5, 6, 7, 8].map((i) => ({
-    ...{ cap: `cap ${i}`, ...payeeOf(`${i}.example`, `p${i}`), micro: 400n, block: 7 },
+    ...{ cap: `cap ${i}`, ...recipientOf(`${i}.example`, `p${i}`), micro: 400n, block: 7 },
   }));
   const may = async (perPayeeDay: bigint, block: number, payTo = "new") => {
     const ledger = new Ledger({ ...CAPS, perPayeeDay }, 0n, BigInt(CALLS));
-    await ledger.open(DAY, { spentOn: async () => [] }, reserved);
-    return ledger.spend(DAY, { cap: "cap 1", ...payeeOf("1.example", payTo), micro: 100n, block });
+    await ledger.openDay(DAY, { spentOn: async () => [] }, reserved);
+    return ledger.spend(DAY, { cap: "cap 1", ...recipientOf("1.example", payTo), micro: 100n, block });
   };
   // Everything that is set aside is 3,200; one call of everybody is 800.
   expect([await may(3_200n, 7), await may(3_200n, 8)]).toEqual([{ ok: true }, { ok: true }]);
@@ -139,11 +139,11 @@ test("a payee that the plan did not name: all may pay it in a light plan, once e
 
 test("a plan that fits is paid whole, whichever observer is asked", async () => {
   const fits: Caps = { ...CAPS, perHostDay: 400n, perDomainDay: 400n, perPayeeDay: 600n, perDay: 800n, total: 10_000n };
-  const reserved = ["a", "a", "b"].map((host, i) => ({ cap: `cap ${i}`, ...payeeOf(host, "p"), micro: 200n }));
+  const reserved = ["a", "a", "b"].map((host, i) => ({ cap: `cap ${i}`, ...recipientOf(host, "p"), micro: 200n }));
   for (const { cap, host } of reserved) {
     const ledger = new Ledger(fits, 0n, BigInt(CALLS));
-    await ledger.open(DAY, { spentOn: async () => [] }, reserved);
-    const payment = { cap, ...payeeOf(host, "p"), micro: 50n, block: 0 };
+    await ledger.openDay(DAY, { spentOn: async () => [] }, reserved);
+    const payment = { cap, ...recipientOf(host, "p"), micro: 50n, block: 0 };
     for (let n = 0; n < CALLS; n++) expect(ledger.spend(DAY, payment)).toEqual({ ok: true });
   }
 });

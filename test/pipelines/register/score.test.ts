@@ -106,11 +106,11 @@ describe("score", () => {
   });
 
   test("letters decide, word order does not", () => {
-    expect(scoreOf("deutsche bank", "bank deutsche")).toEqual({ value: 1, allWords: true });
-    expect(scoreOf("bank", "deutsche bank")).toEqual({ value: 0.5, allWords: true });
-    expect(scoreOf("deutsche bank", "deutsche boerse").allWords).toBe(false);
+    expect(scoreOf("deutsche bank", "bank deutsche")).toEqual({ value: 1, hasAllWords: true });
+    expect(scoreOf("bank", "deutsche bank")).toEqual({ value: 0.5, hasAllWords: true });
+    expect(scoreOf("deutsche bank", "deutsche boerse").hasAllWords).toBe(false);
     expect(scoreOf("siemens", "simeens").value).toBeCloseTo(6 / 7);
-    expect(scoreOf("abcdef", "uvwxyz")).toEqual({ value: 0, allWords: false });
+    expect(scoreOf("abcdef", "uvwxyz")).toEqual({ value: 0, hasAllWords: false });
     expect(similarityOf("ab", "abcdefg")).toBe(0);
   });
 

@@ -16,7 +16,7 @@ import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { type ArchivePart, openArchiveParts } from "../../../pipelines/roles/protocol/archive-parts.ts";
 import type { OwnArchiveStep } from "../../../pipelines/roles/protocol/own-archive.ts";
 import type { Owner, OwnerParts } from "../../../pipelines/roles/protocol/owner.ts";
-import type { Filing } from "../../../pipelines/roles/protocol/publishing.ts";
+import type { ArchivingParts } from "../../../pipelines/roles/protocol/publishing.ts";
 import { expectNothingLost, type Rows, rowsOf } from "../../helpers/archive-rows.ts";
 import { proveRecord } from "../../helpers/prove-record.ts";
 import { ofKind } from "../../helpers/published.ts";
@@ -96,7 +96,7 @@ const taken = async (): Promise<void> => {
   await take(0);
   await take(1);
 };
-const file = (by: Publisher = at.publisher, more: Partial<Filing> = {}) =>
+const file = (by: Publisher = at.publisher, more: Partial<ArchivingParts> = {}) =>
   at.publishing(by).publishArchive(at.filing(more));
 /** A publisher of another process, which knows only what is durable. */
 const another = (stores: Partial<Pick<Deployment, "privateStore" | "publicStore">> = {}): Publisher => {

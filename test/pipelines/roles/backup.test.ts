@@ -13,7 +13,7 @@ import { keysDocument, loadKeys } from "../../../infra/keys/keys.ts";
 import { createPublisher } from "../../../pipelines/4-publish/publisher.ts";
 import { foldersOf } from "../../../pipelines/roles/data-folder.ts";
 import { openOwnerParts } from "../../../pipelines/roles/parts.ts";
-import { makeKeysFor } from "../../../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../../../pipelines/roles/record-identity.ts";
 
 /** The copies of docs/operate.md: a small record is copied and put back by the page's own lines, whole and in parts. */
 const PAGE = readFileSync(resolve(import.meta.dirname, "../../../docs/operate.md"), "utf8");
@@ -50,7 +50,7 @@ let day = 1;
 /** A service that runs: two records are committed and two publications made, so that old copies lack more than one. */
 async function run(data: string): Promise<void> {
   const config = configOf(data);
-  await makeKeysFor(config, clock.now());
+  await ensureKeysFor(config, clock.now());
   const signers = loadKeys(foldersOf(config.data_dir).keys);
   const parts = await openOwnerParts(config, clock);
   const { log, privateStore, publicStore, logger, metrics } = parts;

@@ -15,7 +15,7 @@ import { createArchivedMarker } from "../../../pipelines/5-archive/follow.ts";
 import type { GradeLeaf, Leaf } from "../../../pipelines/record/leaf.ts";
 import { Pipeline, type PipelineParts } from "../../../pipelines/roles/pipeline.ts";
 import { Owner, type OwnerParts } from "../../../pipelines/roles/protocol/owner.ts";
-import { type Filing, Publishing } from "../../../pipelines/roles/protocol/publishing.ts";
+import { type ArchivingParts, Publishing } from "../../../pipelines/roles/protocol/publishing.ts";
 import { leavesOf } from "../../helpers/published.ts";
 import { openTestLake } from "../2-ingest/world.ts";
 import { JWKS, ORIGIN, SIGNERS, TRUST } from "../4-publish/world.ts";
@@ -91,11 +91,11 @@ export class Deployment {
   }
 
   /** Where the archive of these stores lies, and who signs for it. */
-  filing(more: Partial<Filing> = {}): Filing {
+  filing(more: Partial<ArchivingParts> = {}): ArchivingParts {
     return {
       ...this.#place(),
       now: () => this.clock.now(),
-      scratch: () => openTestLake(join(this.dir, "scratch")),
+      openPrinter: () => openTestLake(join(this.dir, "scratch")),
       ...more,
     };
   }

@@ -36,7 +36,7 @@ function machine({ listed: atStart, catalogues = ["https://c.example"] }: { list
       return { stopped: true };
     },
     stop: () => done(),
-    awaitSettlements: says("settlements"),
+    followUpCalls: says("settlements"),
   };
   const parts = {
     ...{ pipeline, observer, catalogues, clock: systemClock },

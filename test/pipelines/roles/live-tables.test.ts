@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { collectLiveFiles, writeLiveTable, writeView } from "../../../pipelines/4-publish/view.ts";
-import { readUnpublished } from "../../../pipelines/corrections/endpoint-record.ts";
+import { readUnpublishedCorrections } from "../../../pipelines/corrections/endpoint-record.ts";
 import { headlineBasisOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
@@ -185,7 +185,7 @@ class History {
 
   /** What was said comes into the tree. */
   async #leaves(): Promise<void> {
-    const said = await readUnpublished(world.lake, record.committer.fold);
+    const said = await readUnpublishedCorrections(world.lake, record.committer.fold);
     for (const [capability_id, sayings] of said)
       await record.publish(sayings.map(({ kind, body }) => ({ kind, capability_id, body, position: 1 })));
   }
@@ -224,7 +224,7 @@ class History {
   async #all(): Promise<Map<string, unknown>> {
     const { fold } = record.committer;
     const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
-    const rows = await volatileRows(world.lake, published, await readUnpublished(world.lake, fold));
+    const rows = await volatileRows(world.lake, published, await readUnpublishedCorrections(world.lake, fold));
     return new Map(rows.map((row) => [row.capability_id, row]));
   }
 

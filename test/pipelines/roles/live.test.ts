@@ -8,7 +8,7 @@ import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import type { Log } from "../../../infra/log/log.ts";
 import { volatileRows } from "../../../pipelines/2-ingest/volatile.ts";
 import { readView } from "../../../pipelines/4-publish/view.ts";
-import { readUnpublished } from "../../../pipelines/corrections/endpoint-record.ts";
+import { readUnpublishedCorrections } from "../../../pipelines/corrections/endpoint-record.ts";
 import { headlineBasisOf } from "../../../pipelines/published/fold.ts";
 import { partitionOf } from "../../../pipelines/record/ids.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
@@ -86,7 +86,7 @@ async function whole(): Promise<Map<string, unknown>> {
   const rows = new Map<string, unknown>();
   for (const [place, lake] of lakes.entries()) {
     const published = { get: (cap: string) => headlineBasisOf(fold, cap) };
-    for (const row of await volatileRows(lake, published, await readUnpublished(lake, fold)))
+    for (const row of await volatileRows(lake, published, await readUnpublishedCorrections(lake, fold)))
       if (given[place]!.includes(partitionOf(row.capability_id, PARTITIONS))) rows.set(row.capability_id, row);
   }
   return rows;

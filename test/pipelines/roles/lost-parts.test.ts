@@ -19,7 +19,7 @@ import {
   openPublisherParts,
   openServingParts,
 } from "../../../pipelines/roles/parts.ts";
-import { makeKeysFor } from "../../../pipelines/roles/record-identity.ts";
+import { ensureKeysFor } from "../../../pipelines/roles/record-identity.ts";
 import { bytesBelow } from "../../helpers/earlier-version.ts";
 
 /** Parts of a record that may be lost, or be those of another record. */
@@ -36,7 +36,7 @@ const configOf = (data: string): Config =>
 /** What every owner and `start` do before they work. */
 async function opened(data: string): Promise<string> {
   const config = configOf(data);
-  await makeKeysFor(config, clock.now());
+  await ensureKeysFor(config, clock.now());
   const parts = await openOwnerParts(config, clock);
   await parts.close();
   return parts.log.id;
@@ -45,7 +45,7 @@ async function opened(data: string): Promise<string> {
 /** A record with a paid call in its log, a commit of its chain, a first leaf and a held answer. */
 async function makeRecord(name: string): Promise<string> {
   const config = configOf(join(dir, name));
-  await makeKeysFor(config, clock.now());
+  await ensureKeysFor(config, clock.now());
   const signers = loadKeys(foldersOf(config.data_dir).keys);
   const parts = await openOwnerParts(config, clock);
   const { log, privateStore, publicStore, logger, metrics } = parts;

@@ -11,13 +11,13 @@ import { originOf } from "../../../infra/tree/checkpoint.ts";
 import { EMPTY_ROOT } from "../../../infra/tree/hash.ts";
 import { FollowedRecord } from "../../../pipelines/4-publish/followed.ts";
 import { checkpointKeys, publishCheckpoint } from "../../../pipelines/4-publish/tree-head.ts";
-import { foldersOf, makeKeys } from "../../../pipelines/roles/data-folder.ts";
-import { openParts, trustReader } from "../../../pipelines/roles/parts.ts";
+import { ensureKeys, foldersOf } from "../../../pipelines/roles/data-folder.ts";
+import { createTrustReader, openParts } from "../../../pipelines/roles/parts.ts";
 
 let dir: string;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), "parts-"));
-  makeKeys(dir, new Date());
+  ensureKeys(dir, new Date());
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
@@ -62,9 +62,9 @@ describe("the addresses that calls leave from", () => {
 test("who follows the record trusts a log's key of a rotation since its start, also once the old one has retired", async () => {
   const config = loadConfig(undefined, { TOUCHSTONE_DATA_DIR: join(dir, "rotated") });
   const clock = new FixedClock("2026-01-01T00:00:00.000Z");
-  makeKeys(config.data_dir, clock.now());
+  ensureKeys(config.data_dir, clock.now());
   const store = await openDirectoryStore(join(dir, "rotated", "public"));
-  const followed = new FollowedRecord(store, trustReader(config, clock));
+  const followed = new FollowedRecord(store, createTrustReader(config, clock));
   const { keys } = foldersOf(config.data_dir);
   rotateKey(keys, "log", new Date("2026-01-02T00:00:00.000Z"), new Date("2026-02-01T00:00:00.000Z"));
   clock.set("2026-02-02T00:00:00.000Z");

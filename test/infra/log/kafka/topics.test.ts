@@ -9,7 +9,7 @@ import {
   topicOf,
 } from "../../../../infra/log/kafka/topics.ts";
 import { LogRefused } from "../../../../infra/log/log.ts";
-import { LOG_TOPICS, PERMANENT_TOPICS, TOPICS } from "../../../../pipelines/record/topics.ts";
+import { LOG_TOPIC_OPTIONS, PERMANENT_TOPICS, TOPICS } from "../../../../pipelines/record/topics.ts";
 
 const NAMES = [identityTopic("log"), ...TOPICS.map((topic) => topicOf("log", topic))];
 
@@ -38,13 +38,13 @@ function brokers(behind: number, expires: readonly string[] = []): { admin: Admi
 describe("topics of a log", () => {
   test("that were just made are looked for again where a broker does not know them yet", async () => {
     const { admin, asked } = brokers(2);
-    expect(await checkTopics(admin, "log", LOG_TOPICS, true)).toBe(4);
+    expect(await checkTopics(admin, "log", LOG_TOPIC_OPTIONS, true)).toBe(4);
     expect(asked()).toBe(3);
   });
 
   test("that nobody made are refused at once, by name", async () => {
     const { admin, asked } = brokers(1);
-    const refused = checkTopics(admin, "log", LOG_TOPICS);
+    const refused = checkTopics(admin, "log", LOG_TOPIC_OPTIONS);
     await expect(refused).rejects.toThrow(LogRefused);
     await expect(refused).rejects.toThrow(NAMES.at(-1)!);
     expect(asked()).toBe(1);
@@ -53,14 +53,14 @@ describe("topics of a log", () => {
   test("that are the only copy of what they hold are refused where it would expire, and no others", async () => {
     for (const topic of [...PERMANENT_TOPICS, "log"]) {
       const { admin } = brokers(0, [`log.${topic}`]);
-      await expect(checkTopics(admin, "log", LOG_TOPICS)).rejects.toThrow(
+      await expect(checkTopics(admin, "log", LOG_TOPIC_OPTIONS)).rejects.toThrow(
         `log.${topic} has retention.ms=604800000, not -1`,
       );
     }
     const others = TOPICS.filter((topic) => !(PERMANENT_TOPICS as readonly string[]).includes(topic)).map(
       (topic) => `log.${topic}`,
     );
-    expect(await checkTopics(brokers(0, others).admin, "log", LOG_TOPICS)).toBe(4);
+    expect(await checkTopics(brokers(0, others).admin, "log", LOG_TOPIC_OPTIONS)).toBe(4);
   });
 
   test("are made so", async () => {
@@ -70,7 +70,7 @@ describe("topics of a log", () => {
       createTopics: async ({ topics }: { topics: typeof made }) => made.push(...topics),
       fetchTopicMetadata: async () => ({ topics: [] }),
     } as unknown as Admin;
-    await createTopics(admin, "log", LOG_TOPICS, { partitions: 4, replicas: 3, minInSync: 2 });
+    await createTopics(admin, "log", LOG_TOPIC_OPTIONS, { partitions: 4, replicas: 3, minInSync: 2 });
     const endless = made.filter(({ configEntries }) => configEntries.some(({ name }) => name === "retention.ms"));
     expect(endless.map(({ topic }) => topic).sort()).toEqual(
       [...PERMANENT_TOPICS, "log"].map((topic) => `log.${topic}`).sort(),

@@ -13,12 +13,12 @@ test("every call of a class that failed everywhere on a closed day is withdrawn,
   world.memory.failedClassesFound = [{ class: "encodings", day: DAY, payees: 3 }];
   world.memory.callsOfClassFound = [1, 2, 3].map(call);
   // The day is not over: it is only said.
-  await world.observer.awaitSettlements();
+  await world.observer.followUpCalls();
   expect(world.log.bodies("correction")).toEqual([]);
   world.clock.set(new Date("2026-11-03T00:10:00Z"));
-  await world.observer.awaitSettlements();
+  await world.observer.followUpCalls();
   // The lake has not read of them yet.
-  await world.observer.awaitSettlements();
+  await world.observer.followUpCalls();
   const corrections = world.log.bodies("correction");
   expect(corrections.map(({ record_id }) => record_id)).toEqual([1, 2, 3].map((n) => call(n).intent));
   expect(corrections[0]).toMatchObject({ fault: "wrong_checker", grade_at: null, observed_at: `${DAY}T01:00:00.000Z` });

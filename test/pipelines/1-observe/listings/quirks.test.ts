@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createEgress } from "../../../../infra/egress/create.ts";
 import type { ListedClaim, Source } from "../../../../pipelines/1-observe/listings/claims.ts";
-import { parseListing, updatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
+import { parseListing, readUpdatedAt } from "../../../../pipelines/1-observe/listings/documents.ts";
 import { splitMethods } from "../../../../pipelines/1-observe/listings/intake.ts";
 import { compareWithListing } from "../../../../pipelines/1-observe/probe/probe.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
@@ -553,10 +553,10 @@ describe("discovery", () => {
   test("x-payment-info without any price", () => expect(price({ protocols: ["x402"] }).claims.offers).toEqual([]));
 
   test("lastUpdated: ISO string, Unix number, missing", () => {
-    expect(updatedAt({ lastUpdated: "2026-01-04T21:07:46.910Z" })).toBe(Date.parse("2026-01-04T21:07:46.910Z"));
-    expect(updatedAt({ lastUpdated: 1_766_504_095 })).toBe(1_766_504_095_000);
-    expect(updatedAt({ lastUpdated: 1_766_504_095_000 })).toBe(1_766_504_095_000);
-    expect([updatedAt({}), updatedAt({ lastUpdated: "soon" })]).toEqual([null, null]);
+    expect(readUpdatedAt({ lastUpdated: "2026-01-04T21:07:46.910Z" })).toBe(Date.parse("2026-01-04T21:07:46.910Z"));
+    expect(readUpdatedAt({ lastUpdated: 1_766_504_095 })).toBe(1_766_504_095_000);
+    expect(readUpdatedAt({ lastUpdated: 1_766_504_095_000 })).toBe(1_766_504_095_000);
+    expect([readUpdatedAt({}), readUpdatedAt({ lastUpdated: "soon" })]).toEqual([null, null]);
   });
   test.each([
     ["resource", { resource: "https://s.example/a" }],

@@ -243,19 +243,19 @@ describe("how a paid call ends", () => {
       }),
     );
     expect(only(world).result.says).toMatch(/chain could not be read: the chain does not answer/);
-    expect(await world.observer.awaitSettlements()).toMatchObject({
+    expect(await world.observer.followUpCalls()).toMatchObject({
       settled: 0,
       waiting: 1,
       down: "the chain does not answer",
     });
     world.rail.down = false;
-    const twice = await Promise.all([world.observer.awaitSettlements(), world.observer.awaitSettlements()]);
+    const twice = await Promise.all([world.observer.followUpCalls(), world.observer.followUpCalls()]);
     expect(twice).toMatchObject([{ settled: 1, waiting: 0, down: null }, { settled: 1 }]);
     const intentTime = Date.parse(only(world).intent.planned_at);
     const booked = world.log.envelopes().find((one) => one.type === "settlement")!;
     expect(Date.parse(booked.observed_at)).toBeGreaterThanOrEqual(intentTime);
     expect(only(world).settlement).toMatchObject({ nonce: only(world).intent.nonce });
-    expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 0 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ settled: 0 });
     expect(world.log.bodies("settlement")).toHaveLength(1);
   });
 
@@ -270,10 +270,9 @@ describe("how a paid call ends", () => {
     await payOnce(world, seller);
     expect(world.log.bodies("settlement")).toEqual([]);
     world.rail.time += 10_000;
-    for (let n = 0; n < 2; n++)
-      expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 0, waiting: 1 });
+    for (let n = 0; n < 2; n++) expect(await world.observer.followUpCalls()).toMatchObject({ settled: 0, waiting: 1 });
     world.rail.asOf = null;
-    expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1, waiting: 0 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ settled: 1, waiting: 0 });
   });
 
   test("an input that passed before is no bad input when it fails later", async () => {
@@ -431,18 +430,18 @@ describe("the money went and nothing came", () => {
       paying(world.rail, () => timeout()),
     );
     const { intent } = only(world);
-    expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 0, waiting: 1 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ settled: 0, waiting: 1 });
     world.rail.settle(intent.signed_bytes);
-    expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1, waiting: 0 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ settled: 1, waiting: 0 });
     expect(only(world).shown).toHaveLength(3);
     const { settlement } = only(world);
     const back = { ...world.rail.settled.get(intent.nonce)!, from: settlement!.to, to: settlement!.from, tx: "0xback" };
     world.rail.transfersBack.push({ ...back, amountAtomic: 9_999n });
-    await world.observer.awaitSettlements();
+    await world.observer.followUpCalls();
     expect(only(world).shown).toHaveLength(3);
     world.rail.transfersBack.push({ ...back, tx: "0xall" });
-    await world.observer.awaitSettlements();
-    await world.observer.awaitSettlements();
+    await world.observer.followUpCalls();
+    await world.observer.followUpCalls();
     expect(only(world).shown.slice(3)).toMatchObject([
       { kind: "refund", refund: { tx: "0xall", amount_atomic: "10000" } },
     ]);
@@ -468,11 +467,11 @@ describe("the money went and nothing came", () => {
     await world.observer.observeSpan(firstPaidOnly(plan), START, END, (start) => new FixedClock(start));
     for (const { signed_bytes } of world.log.bodies("paid.intent")) {
       world.rail.settle(signed_bytes);
-      expect(await world.observer.awaitSettlements()).toMatchObject({ settled: 1 });
+      expect(await world.observer.followUpCalls()).toMatchObject({ settled: 1 });
     }
     await expect.poll(() => world.egress.paid()).toHaveLength(4);
     release(timeout());
-    await world.observer.showingsEnded();
+    await world.observer.waitForShowings();
     expect(new Set(only(world).shown.map((one) => one.of)).size).toBe(2);
   });
 
@@ -483,10 +482,10 @@ describe("the money went and nothing came", () => {
       paying(world.rail, () => terms402()),
     );
     world.rail.time += 60;
-    expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 1 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 1 });
     world.rail.time += 61;
-    expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 0 });
-    expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 0, settled: 0 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 0 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 0, settled: 0 });
   });
 
   test("a settlement that is not final yet becomes final as a later fact", async () => {
@@ -494,10 +493,10 @@ describe("the money went and nothing came", () => {
     world.rail.final = false;
     await payOnce(world, honest(world.rail));
     expect(only(world).settlement).toMatchObject({ final: false });
-    expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 1 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 1 });
     const nonce = only(world).intent.nonce;
     world.rail.settled.set(nonce, { ...world.rail.settled.get(nonce)!, final: true });
-    expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 0, settled: 0 });
+    expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 0, settled: 0 });
     expect(only(world).shown).toMatchObject([{ kind: "finality" }]);
   });
 
@@ -510,10 +509,10 @@ describe("the money went and nothing came", () => {
       const { nonce } = only(world).intent;
       const transfer = world.rail.settled.get(nonce)!;
       world.rail.settled.set(nonce, { ...transfer, ...place });
-      expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 1 });
+      expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 1 });
       expect(world.log.bodies("settlement")).toHaveLength(1);
       world.rail.settled.set(nonce, { ...transfer, ...place, final: true });
-      expect(await world.observer.awaitSettlements()).toMatchObject({ waiting: 0, settled: 0 });
+      expect(await world.observer.followUpCalls()).toMatchObject({ waiting: 0, settled: 0 });
       const final = { ...transfer, ...place };
       expect(world.log.bodies("settlement")).toMatchObject([
         { tx: transfer.tx, final: false },

@@ -32,7 +32,7 @@ const back = (world: FakeWorld, tx: string, amountAtomic: bigint, final = true) 
     final,
   });
 };
-const refundsFound = async (observer: Observer) => (await observer.awaitSettlements()).refunded;
+const refundsFound = async (observer: Observer) => (await observer.followUpCalls()).refunded;
 
 test("a refund after a restart is seen by the next process, once, and by no later one again", async () => {
   const world = await robbed();
@@ -66,7 +66,7 @@ test("a chain that is down loses nothing: the refund is booked when it is back",
   back(world, "0xback", 10_000n);
   const next = world.restart();
   world.rail.down = true;
-  expect(await next.awaitSettlements()).toMatchObject({ refunded: 0, down: expect.any(String) });
+  expect(await next.followUpCalls()).toMatchObject({ refunded: 0, down: expect.any(String) });
   world.rail.down = false;
   expect(await refundsFound(next)).toBe(1);
 });
@@ -76,7 +76,7 @@ test("a log that refuses the refund loses nothing either", async () => {
   back(world, "0xback", 10_000n);
   const next = world.restart();
   world.log.refuse = () => ({ keep: 0 });
-  await expect(next.awaitSettlements()).rejects.toThrow("did not confirm");
+  await expect(next.followUpCalls()).rejects.toThrow("did not confirm");
   world.log.refuse = null;
   expect(await refundsFound(next)).toBe(1);
 });
@@ -155,7 +155,7 @@ test("a debt is looked for ever less often, and never given up within the window
     asked++;
     return transfers(query);
   };
-  for (let n = 0; n < 100; n++) await next.awaitSettlements();
+  for (let n = 0; n < 100; n++) await next.followUpCalls();
   expect(asked).toBeGreaterThan(20);
   expect(asked).toBeLessThan(50);
   back(world, "0xback", 10_000n);
@@ -176,12 +176,12 @@ test("a settlement that was not final when its process ended becomes final under
   );
   expect(world.log.bodies("settlement")).toMatchObject([{ final: false }]);
   const [nonce, transfer] = [...world.rail.settled][0]!;
-  expect(await world.restart().awaitSettlements()).toMatchObject({ waiting: 1, settled: 0 });
+  expect(await world.restart().followUpCalls()).toMatchObject({ waiting: 1, settled: 0 });
   world.rail.settled.set(nonce, { ...transfer, final: true });
   const next = world.restart();
-  expect(await next.awaitSettlements()).toMatchObject({ waiting: 0, settled: 0 });
-  await next.awaitSettlements();
-  await world.restart().awaitSettlements();
+  expect(await next.followUpCalls()).toMatchObject({ waiting: 0, settled: 0 });
+  await next.followUpCalls();
+  await world.restart().followUpCalls();
   expect(later(world)).toMatchObject([{ kind: "finality" }]);
   expect(world.log.bodies("settlement")).toHaveLength(1);
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Retry } from "../../../../pipelines/record/vocabulary.ts";
+import type { RetryOutcome } from "../../../../pipelines/record/vocabulary.ts";
 import { END, listAndPlan, payOnce, START } from "../day.ts";
 import {
   answer,
@@ -36,7 +36,7 @@ function onceThen(world: FakeWorld, again: Handler): Handler {
 const retried = (world: FakeWorld) => world.log.bodies("paid.followup").filter(({ kind }) => kind === "retried");
 
 describe("the proof of a call that was answered, shown once more", () => {
-  test.each<[string, Handler, Retry, object]>([
+  test.each<[string, Handler, RetryOutcome, object]>([
     [
       "the same bytes",
       (asked) => answer(200, { sum: sumOf(asked.url) }),
@@ -90,7 +90,7 @@ describe("the proof of a call that was answered, shown once more", () => {
     expect(retried(world)).toHaveLength(1);
     const [cap] = (await world.memory.listed()).map((one) => one.cap);
     const at = world.log.envelopes().find(({ type }) => type === "paid.followup")!.observed_at;
-    expect(await world.memory.retriedSince(cap!, at)).toBe(true);
+    expect(await world.memory.wasRetriedSince(cap!, at)).toBe(true);
     // Another process knows it of the record.
     await world.restart().observeSpan({ ...plan, day: plan.day }, START, END);
     expect(retried(world)).toHaveLength(1);

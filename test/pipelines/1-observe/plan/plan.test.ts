@@ -2,7 +2,13 @@ import { createHash, createHmac } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { handshakeId, intentId } from "../../../../pipelines/1-observe/call.ts";
 import { computeCoveredRoot, drawCalls, drawPlanYielding } from "../../../../pipelines/1-observe/plan/plan.ts";
-import { type Caps, Ledger, type Payment, payeeOf, Reservation } from "../../../../pipelines/1-observe/plan/spend.ts";
+import {
+  type Caps,
+  Ledger,
+  type Payment,
+  ReservedSums,
+  recipientOf,
+} from "../../../../pipelines/1-observe/plan/spend.ts";
 import {
   callsInBlock,
   isPassing,
@@ -12,7 +18,7 @@ import {
   retestWeight,
 } from "../../../../pipelines/1-observe/plan/steps.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
-import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
+import type { ListedCap, SpentSum } from "../../../../pipelines/record/memory.ts";
 import { DayPlan } from "../../../../pipelines/record/plan.ts";
 import { blockOf, blockStart, dayStart } from "../../../../pipelines/record/time.ts";
 import { fc } from "../../../helpers/histories.ts";
@@ -439,16 +445,21 @@ describe("money", () => {
     total: 60n,
   };
   const pay = (cap: string, micro: bigint, host = "a", payTo = "p"): Payment => ({
-    ...{ cap, ...payeeOf(host, payTo), micro, block: 0 },
+    ...{ cap, ...recipientOf(host, payTo), micro, block: 0 },
   });
-  const spentAt = (host: string, payTo: string, micro: bigint, cap = "before"): Spent => ({ cap, host, payTo, micro });
+  const spentAt = (host: string, payTo: string, micro: bigint, cap = "before"): SpentSum => ({
+    cap,
+    host,
+    payTo,
+    micro,
+  });
   /** So much on the day in all; so much of it at the host that the tests pay. */
   const memory = (total: bigint, host = 0n) => ({
     spentOn: async () => [spentAt("a", "q", host), spentAt("z", "z", total - host)],
   });
   const opened = async (before = 0n, total = 0n, host = 0n) => {
     const ledger = new Ledger(caps, before);
-    await ledger.open(DAY, memory(total, host));
+    await ledger.openDay(DAY, memory(total, host));
     return ledger;
   };
 
@@ -470,10 +481,10 @@ describe("money", () => {
     const take = () => ledger.spend(DAY, pay("x", 10n)).ok;
     expect(ledger.spend("2026-11-03", pay("x", 1n)).ok).toBe(false);
     expect([take(), take(), take()]).toEqual([true, true, false]);
-    ledger.refund(DAY, pay("x", 10n));
+    ledger.cancel(DAY, pay("x", 10n));
     expect(take()).toBe(true);
     expect(ledger.total).toBe(20n);
-    await ledger.open(DAY, memory(0n));
+    await ledger.openDay(DAY, memory(0n));
     expect(take()).toBe(false);
   });
 
@@ -481,17 +492,17 @@ describe("money", () => {
     const day = async (reserved: [string, string, bigint][], spentByCap: [string, bigint][] = []) => {
       const ledger = new Ledger(caps, 0n);
       const spentOn = async () => spentByCap.map(([cap, micro]) => spentAt("a", "p", micro, cap));
-      await ledger.open(
+      await ledger.openDay(
         DAY,
         { spentOn },
-        reserved.map(([cap, host, micro]) => ({ cap, ...payeeOf(host, "p"), micro })),
+        reserved.map(([cap, host, micro]) => ({ cap, ...recipientOf(host, "p"), micro })),
       );
       return ledger;
     };
     const take = (ledger: Ledger, cap: string, amount: bigint, host = "a") =>
       ledger.spend(DAY, pay(cap, amount, host)).ok;
     const giveBack = (ledger: Ledger, cap: string, amount: bigint, host = "a") =>
-      ledger.refund(DAY, pay(cap, amount, host));
+      ledger.cancel(DAY, pay(cap, amount, host));
 
     test("a seller whose price rose gets no more than was set aside, and drops no call of another's", async () => {
       const ledger = await day([
@@ -531,10 +542,10 @@ describe("money", () => {
           fc.array(fc.bigInt({ min: 0n, max: 10n }), { minLength: 3, maxLength: 3 }),
           fc.array(fc.tuple(cap, fc.bigInt({ min: 0n, max: 12n }), fc.boolean()), { maxLength: 40 }),
           async (prices, takes) => {
-            const reservation = new Reservation(caps, 0n);
+            const reservation = new ReservedSums(caps, 0n);
             const hosts = { u: "a", v: "a", w: "b" } as const;
             const kept = (["u", "v", "w"] as const).flatMap((name, i): [string, string, bigint][] =>
-              reservation.reserve(payeeOf(hosts[name], "p"), prices[i]!, 4n) === null
+              reservation.reserve(recipientOf(hosts[name], "p"), prices[i]!, 4n) === null
                 ? [[name, hosts[name], prices[i]! * 4n]]
                 : [],
             );
@@ -563,8 +574,8 @@ describe("money", () => {
   });
 
   test("a refused reservation takes nothing", () => {
-    const reservation = new Reservation(caps, 0n);
-    const at = (host: string) => payeeOf(host, null);
+    const reservation = new ReservedSums(caps, 0n);
+    const at = (host: string) => recipientOf(host, null);
     expect(reservation.reserve(at("a"), 6n, 4n)).toBeNull();
     expect(reservation.reserve(at("a"), 1n, 4n)).toBe("per_host_day");
     expect(reservation.reserve(at("b"), 4n, 4n)).toBeNull();

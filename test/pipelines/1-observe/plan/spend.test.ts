@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { reservationsOf, reservedMicro } from "../../../../pipelines/1-observe/plan/plan.ts";
-import { type Caps, capDomain, Ledger, type Payment, payeeOf } from "../../../../pipelines/1-observe/plan/spend.ts";
+import { type Caps, capDomain, Ledger, type Payment, recipientOf } from "../../../../pipelines/1-observe/plan/spend.ts";
 import { capId } from "../../../../pipelines/record/ids.ts";
-import type { ListedCap, Spent } from "../../../../pipelines/record/memory.ts";
+import type { ListedCap, SpentSum } from "../../../../pipelines/record/memory.ts";
 import { formatMoney } from "../../../../pipelines/record/money.ts";
 import type { DayPlan, PlanLine } from "../../../../pipelines/record/plan.ts";
 import { addDays, dayStart } from "../../../../pipelines/record/time.ts";
@@ -44,12 +44,12 @@ const reasons = (plan: DayPlan): Record<string, number> => {
 async function opened(
   plan: DayPlan,
   caps: Caps,
-  spent: readonly Spent[] = [],
+  spent: readonly SpentSum[] = [],
   calls: bigint | null = null,
 ): Promise<Ledger> {
   const ever = spent.reduce((sum, { micro }) => sum + micro, 0n);
   const ledger = new Ledger(caps, ever, calls);
-  await ledger.open(plan.day, { spentOn: async () => [...spent] }, reservationsOf(plan));
+  await ledger.openDay(plan.day, { spentOn: async () => [...spent] }, reservationsOf(plan));
   return ledger;
 }
 
@@ -63,7 +63,7 @@ function drain(
   let taken = 0n;
   for (let n = 0; n < 4; n++) {
     for (const one of listed) {
-      const payment = { cap: one.cap, ...payeeOf(new URL(one.url).host, payTo(one, n)), micro, block: n };
+      const payment = { cap: one.cap, ...recipientOf(new URL(one.url).host, payTo(one, n)), micro, block: n };
       if (ledger.spend(DAY, payment).ok) taken += micro;
     }
   }
@@ -164,7 +164,7 @@ describe("who could take the day's money", () => {
   test("the sentence of a refusal names the cap", async () => {
     const ledger = await opened(planOf([], CAPS), { ...CAPS, perDomainDay: 1n, perPayeeDay: 2n });
     const take = (host: string, micro: bigint) =>
-      ledger.spend(DAY, { cap: host, ...payeeOf(host, "p"), micro, block: 0 });
+      ledger.spend(DAY, { cap: host, ...recipientOf(host, "p"), micro, block: 0 });
     expect(take("a.evil.example", 2n)).toEqual({ ok: false, says: "over the cap of a domain and day of 0.000001" });
     expect([take("a.example", 1n), take("b.example", 1n)]).toEqual([{ ok: true }, { ok: true }]);
     expect(take("c.example", 1n)).toEqual({ ok: false, says: "over the cap of a payee and day of 0.000002" });
@@ -190,7 +190,7 @@ test.each([
 });
 
 test("what is given back is free again: for the host, the domain, the payee and the day", async () => {
-  const payment = { cap: "x", ...payeeOf("a.one.example", "p"), micro: 10n, block: 0 };
+  const payment = { cap: "x", ...recipientOf("a.one.example", "p"), micro: 10n, block: 0 };
   const others: [keyof Caps, string, string][] = [
     ["perHostDay", "a.one.example", "q"],
     ["perDomainDay", "b.one.example", "q"],
@@ -200,9 +200,9 @@ test("what is given back is free again: for the host, the domain, the payee and 
   ];
   for (const [cap, host, payTo] of others) {
     const ledger = await opened(planOf([], CAPS), { ...CAPS, [cap]: 10n });
-    const other = { cap: "y", ...payeeOf(host, payTo), micro: 10n, block: 0 };
+    const other = { cap: "y", ...recipientOf(host, payTo), micro: 10n, block: 0 };
     expect([ledger.spend(DAY, payment).ok, ledger.spend(DAY, other).ok], cap).toEqual([true, false]);
-    ledger.refund(DAY, payment);
+    ledger.cancel(DAY, payment);
     expect([ledger.spend(DAY, other).ok, ledger.spend(DAY, payment).ok], cap).toEqual([true, false]);
   }
 });
@@ -299,8 +299,8 @@ async function live(
   sellers: ReadonlyMap<string, Seller>,
   observers: number,
   restartEvery: number,
-): Promise<{ spent: Spent[]; refused: { line: PlanLine; payment: Payment; says: string }[] }> {
-  const spent: Spent[] = [];
+): Promise<{ spent: SpentSum[]; refused: { line: PlanLine; payment: Payment; says: string }[] }> {
+  const spent: SpentSum[] = [];
   const refused: { line: PlanLine; payment: Payment; says: string }[] = [];
   const calls = observers > 1 ? CALLS : null;
   const ledgers: (Ledger | null)[] = Array.from({ length: observers }, () => null);
@@ -316,7 +316,7 @@ async function live(
       if (!call || !one.payable) continue;
       ledgers[which] ??= await opened(plan, caps, spent, calls);
       const payTo = one.turns && block !== 2 ? address(100 + (one.payee % 2)) : line.payee!;
-      const payment = { cap: line.cap, ...payeeOf(line.host, payTo), micro: one.micro, block: call.block };
+      const payment = { cap: line.cap, ...recipientOf(line.host, payTo), micro: one.micro, block: call.block };
       const taken = ledgers[which].spend(plan.day, payment);
       if (taken.ok) spent.push({ cap: line.cap, host: line.host, payTo, micro: one.micro });
       else refused.push({ line, payment, says: taken.says });
@@ -325,11 +325,11 @@ async function live(
   return { spent, refused };
 }
 
-function holdsCaps(caps: Caps, spent: readonly Spent[]): void {
+function holdsCaps(caps: Caps, spent: readonly SpentSum[]): void {
   const sums = new Map<string, bigint>();
   const add = (key: string, micro: bigint) => sums.set(key, (sums.get(key) ?? 0n) + micro);
   for (const { host, payTo, micro } of spent) {
-    const { domain, payee } = payeeOf(host, payTo);
+    const { domain, payee } = recipientOf(host, payTo);
     for (const key of [`h ${host}`, `d ${domain}`, `p ${payee}`, "all"]) add(key, micro);
   }
   const most: Record<string, bigint> = {
@@ -348,7 +348,7 @@ function holdsShare(caps: Caps, plan: DayPlan, known: ReadonlyMap<string, Listed
   for (const line of plan.lines) {
     if (line.covered || !isNew(line)) continue;
     const own = BigInt(line.price_micro!) * CALLS;
-    const { domain } = payeeOf(line.host, null);
+    const { domain } = recipientOf(line.host, null);
     const rooms: [bigint, bigint][] = [
       [sumOf((one) => one.host === line.host), caps.perHostDay],
       [sumOf((one) => capDomain(one.host) === domain), caps.perDomainDay],
