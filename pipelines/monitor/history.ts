@@ -10,10 +10,11 @@ import { BadNote, ED25519, lineOf, type NoteKey, parseNote } from "../../infra/t
 import { prefixProof, provenPrefix } from "../../infra/tree/proof.ts";
 import { TileReader } from "../../infra/tree/tiles.ts";
 import { headOfNote, makeEquivocation, proveEquivocation } from "../published/equivocation.ts";
+import { SourceDown } from "../published/errors.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
 import { parseVerifierKey } from "../published/trust.ts";
 import { rfc3339 } from "../record/time.ts";
-import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState, UNWITNESSED_REASON } from "./state.ts";
+import { type KeptCheckpoint, MAX_UNPROVEN, type MonitorState, UNREACHED_REASON, UNWITNESSED_REASON } from "./state.ts";
 
 /** Largest number of unproven checkpoints that a round tries to prove, besides those that the sources show now. */
 const MAX_TRIED_AT_ONCE = 64;
@@ -163,6 +164,7 @@ export class History {
     sources: readonly Source[],
   ): Promise<{ why: string } | { nodes?: Uint8Array[] }> {
     const reasons: string[] = [];
+    let isUnreached = true;
     for (const source of [...sources].sort(
       (a, b) => Number(b.name === larger.source) - Number(a.name === larger.source),
     )) {
@@ -177,9 +179,11 @@ export class History {
         // The source does not have the tiles, or has others. This proves nothing about the log, so the next is tried.
         if (!(error instanceof Failure)) throw error;
         reasons.push(`${source.name}: ${error.message}`);
+        isUnreached &&= error instanceof SourceDown;
       }
     }
-    return { why: reasons.join("; ").slice(0, 1_000) || "no source answers" };
+    if (isUnreached) reasons.unshift(UNREACHED_REASON);
+    return { why: reasons.join("; ").slice(0, 1_000) };
   }
 
   /**

@@ -249,11 +249,12 @@ export class Monitor {
       const says = `the log signed two histories: ${forkedCount} of its checkpoints contradict others`;
       faults.push(new Failure("fork", says));
     }
-    const { many, first } = state.countUnexplained();
-    if (first) {
+    for (const code of ["unproven", "failed"] as const) {
+      const { many, first } = state.countUnexplained(code === "failed");
+      if (!first) continue;
       const why = `one of ${first.size} leaves, from ${first.source}: ${first.why ?? "not tried yet"}`;
       const says = `${many} signed checkpoints are not proven; ${why}`;
-      faults.push(new Failure("unproven", says));
+      faults.push(new Failure(code, says, { retriable: code === "failed" }));
     }
     const largest = shownCheckpoints.reduce((size, one) => Math.max(size, one.size), -1);
     if (headBefore && shownCheckpoints.length === sources.length && largest < headBefore.size)

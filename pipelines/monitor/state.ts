@@ -103,6 +103,8 @@ const MAX_PROVEN = 200_000;
 export const MAX_UNPROVEN = { peers: 1_000, all: 100_000 } as const;
 /** Reason why a checkpoint that extends the proven head has not become the head. */
 export const UNWITNESSED_REASON = "too few witnesses cosigned it";
+/** How the reason begins if a checkpoint is unproven because every source that was asked was down or busy. */
+export const UNREACHED_REASON = "no source answers";
 /** Longest wait, ms, while another process has the file locked. */
 const BUSY_TIMEOUT_MS = 5_000;
 
@@ -257,17 +259,19 @@ export class MonitorState {
   }
 
   /**
-   * Counts the unproven checkpoints, except those that only lack witnesses, and returns the one that was stored first.
+   * Counts the unproven checkpoints that do not only lack witnesses, and returns the one that was stored first.
+   * @param unreached true: those that no source could be asked about; false: the others
    */
-  countUnexplained(): { many: number; first: KeptCheckpoint | null } {
-    const condition = "verdict = 'unproven' AND why IS NOT ?";
+  countUnexplained(unreached: boolean): { many: number; first: KeptCheckpoint | null } {
+    const condition = "verdict = 'unproven' AND why IS NOT ? AND (ifnull(why, '') GLOB ?) = ?";
+    const values = [UNWITNESSED_REASON, `${UNREACHED_REASON}*`, Number(unreached)];
     const { many } = this.#queryOne<{ many: number }>(
       `SELECT COUNT(*) AS many FROM checkpoints WHERE ${condition}`,
-      UNWITNESSED_REASON,
+      ...values,
     )!;
     const first = this.#queryOne<KeptCheckpoint>(
       `SELECT ${CHECKPOINT_COLUMNS} FROM checkpoints WHERE ${condition} ORDER BY n LIMIT 1`,
-      UNWITNESSED_REASON,
+      ...values,
     );
     return { many, first: first ?? null };
   }
@@ -289,9 +293,18 @@ export class MonitorState {
     this.onStep("proven");
   }
 
-  /** Records that an attempt to prove a checkpoint failed, and why. */
+  /**
+   * Records that an attempt to prove a checkpoint failed, and why. What the bytes of a source showed remains the
+   * reason while no source answers: a log cannot hide it by an outage.
+   */
   postpone(n: number, why: string): void {
-    this.#db.prepare("UPDATE checkpoints SET why = ?, tries = tries + 1 WHERE n = ?").run(why, n);
+    const unreached = `${UNREACHED_REASON}*`;
+    this.#db
+      .prepare(
+        `UPDATE checkpoints SET tries = tries + 1,
+          why = CASE WHEN ? GLOB ? AND why NOT GLOB ? AND why <> ? THEN why ELSE ? END WHERE n = ?`,
+      )
+      .run(why, unreached, unreached, UNWITNESSED_REASON, why, n);
   }
 
   /**

@@ -127,6 +127,31 @@ test("a fork whose tiles are withheld is unproven, and proven once the honest si
   expect((await provenFile(monitor, later.forks[0]?.file, first)).smaller.size).toBe(30);
 });
 
+test("tiles of a server that is busy are no finding: 1, proven when it answers; what its bytes showed stays 25", async () => {
+  const record = keep(await PublicRecord.open());
+  await fill(record, "one", 20);
+  const source = new WatchedSource(join(record.dir, "public"));
+  const busy = (key: string) => {
+    if (key.startsWith("tile/")) throw new SourceDown("watched", key, "it answered 503");
+  };
+  source.onGet = busy;
+  const monitor = await bed();
+  const round = () => monitor.round({ sources: [source], keys: keys(record) });
+  const first = await round();
+  expect([codes(first), first.head, first.faults[0]?.retriable]).toEqual([["failed"], null, true]);
+  expect(first.faults[0]?.message).toMatch(/not proven; one of 20 leaves, from watched: no source answers; watched: /);
+  source.onGet = () => undefined;
+  const second = await round();
+  expect([codes(second), second.head?.size]).toEqual([[], 20]);
+  await fill(record, "two", 5);
+  source.shown.set(tilePath(0, 0, 25), Buffer.alloc(40));
+  expect(codes(await round())).toEqual(["unproven"]);
+  source.onGet = busy;
+  expect(codes(await round())).toEqual(["unproven"]);
+  const offline = await monitor.round({ sources: [down("watched")], keys: keys(record) });
+  expect(codes(offline)).toEqual(["unproven", "failed"]);
+});
+
 /** What a source can do that proves nothing about the log. `tile` is the right edge of the newer tree. */
 const BROKEN: [name: string, lie: (source: WatchedSource, tile: string, whole: Buffer) => void, code: string][] = [
   ["a truncated tile", (source, tile, whole) => source.shown.set(tile, whole.subarray(0, 40)), "unproven"],
