@@ -5,6 +5,7 @@ import { verifyObject } from "../infra/keys/verify.ts";
 import { symbolOf } from "../pipelines/record/networks.ts";
 import type { Dependency } from "../serving/client/answers.ts";
 import { isLineOf } from "../serving/client/ask.ts";
+import { parseLines } from "../serving/pages/exposure.ts";
 import { ProblemDocument } from "../serving/schemas/common.ts";
 import { type ExposureLine, ExposureReport, MAX_DEPENDENCIES } from "../serving/schemas/exposure.ts";
 import { parseNamedFile, readNamedFile, readNamedJsonFile } from "./files.ts";
@@ -35,8 +36,9 @@ export async function exposureCommand(config: Config, file: string, options: Opt
 }
 
 /**
- * Reads the dependencies from a file: a JSON array, `{"dependencies": [..]}`, or one url a line, where empty lines and
- * lines that begin with `#` are ignored.
+ * Reads the dependencies from a file: a JSON array, `{"dependencies": [..]}`, or lines as the form of the service
+ * takes them: a url, and after it calls a month, a price as `$0.01` and an address.
+ * @throws Failure `unreadable`, also for one bad line, so that no part of a line is dropped or taken as url
  */
 export function dependenciesOf(file: string, text: string): unknown[] {
   const isJson = /^\s*[[{]/.test(text);
@@ -44,8 +46,7 @@ export function dependenciesOf(file: string, text: string): unknown[] {
   const list = Array.isArray(value) ? value : (value as { dependencies?: unknown } | null)?.dependencies;
   if (isJson && !Array.isArray(list))
     throw new Failure("unreadable", `${file}: neither a list nor {"dependencies": [..]}`);
-  const lines = text.split("\n").map((line) => line.trim());
-  const dependencies = isJson ? (list as unknown[]) : lines.filter((line) => line !== "" && !line.startsWith("#"));
+  const dependencies = isJson ? (list as unknown[]) : dependenciesOfLines(file, text);
   if (dependencies.length === 0) throw new Failure("unreadable", `${file} contains no dependency`);
   if (dependencies.length > MAX_DEPENDENCIES) {
     throw new Failure(
@@ -54,6 +55,12 @@ export function dependenciesOf(file: string, text: string): unknown[] {
     );
   }
   return dependencies;
+}
+
+function dependenciesOfLines(file: string, text: string): unknown[] {
+  const { dependencies, errors } = parseLines(text);
+  if (errors.length > 0) throw new Failure("unreadable", `${file}: ${errors.slice(0, 20).join("; ")}`);
+  return dependencies.map((one) => (typeof one !== "string" && Object.keys(one).length === 1 ? one.url : one));
 }
 
 /**

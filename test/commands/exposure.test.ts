@@ -130,6 +130,22 @@ describe("touchstone exposure", () => {
     expect(await run(`# mine\n${GOOD.url}\n`)).toContain("lettered");
   });
 
+  test("lines as the form takes them: calls, price and address count, and a word too many is refused", async () => {
+    expect(dependenciesOf("f", `${GOOD.url} 1000 $0.01\r\n${THIEF.url} ${STRANGE}\n${EURO.url}`)).toEqual([
+      { url: GOOD.url, calls_per_month: 1000, price: "0.01" },
+      { url: THIEF.url, pay_to: STRANGE },
+      EURO.url,
+    ]);
+    expect(await run(`${GOOD.url} 1000 $0.01 ${STRANGE}\n`)).toMatch(
+      /^A +lettered +0\.010000 +10\.000000 +0x1111\.\.1111 \(!\) +https:\/\/good\.example\/paid$/m,
+    );
+    written = "";
+    expect(await fault(`# mine\n${GOOD.url} 1000 2000\n`)).toEqual([
+      EXIT.unreadable,
+      expect.stringMatching(/: Line 2: a url, calls a month, a price and one address, and nothing else$/),
+    ]);
+  });
+
   test("held against keys that were saved before", async () => {
     const keys = await fileOf(record.jwks);
     expect(await run([GOOD.url], { keys })).toContain("lettered");
@@ -195,7 +211,7 @@ describe("touchstone exposure", () => {
 
   test("as a word of the command line, with its exit code", async () => {
     const root = resolve(import.meta.dirname, "../..");
-    const file = await fileOf("nothing here that is a url\n");
+    const file = await fileOf("nothing-that-is-a-url\n");
     const { code, stderr } = await new Promise<{ code: unknown; stderr: string }>((done) => {
       const words = [...runs("touchstone.ts"), "exposure", file, "--base", service.url];
       execFile(process.execPath, words, { cwd: root }, (error, _, stderr) => done({ code: error?.code, stderr }));
