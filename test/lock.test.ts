@@ -18,6 +18,19 @@ test("the lock names no registry", () => {
     expect(host).not.toMatch(/registry|npm/);
 });
 
+test("the line of docs/client.md that installs the packages that pay has the versions with which its snippets are run", () => {
+  const page = readFileSync(new URL("../docs/client.md", import.meta.url), "utf8");
+  const { devDependencies, dependencies } = JSON.parse(
+    readFileSync(new URL("../package.json", import.meta.url), "utf8"),
+  ) as Record<"dependencies" | "devDependencies", Record<string, string>>;
+  const [, words] = /^npm install (@x402\/.+)$/m.exec(page)!;
+  const named = words!.split(" ").map((word) => word.split(/(?<=.)@/) as [string, string]);
+  const imported = [...page.matchAll(/ from "((?:@x402\/)?[a-z0-9]+)(?:\/[^"]*)?";$/gm)].map(([, name]) => name!);
+  expect(named.map(([name]) => name).sort()).toEqual([...new Set(imported)].sort());
+  for (const [name, version] of named)
+    expect([name, version]).toEqual([name, { ...devDependencies, ...dependencies }[name]]);
+});
+
 /**
  * Optional binaries of other platforms that nobody could fetch where the lock was written. Never one more: what is
  * installed on Linux x64, where image and CI are, has its hash. `node infra/deploy/lock-platforms.mjs --integrity` asks npm
