@@ -298,8 +298,9 @@ export async function start(baseConfig: Config, options: StartOptions): Promise<
     if (options.pace === undefined) {
       const correctedUrl = world.sellers.find(({ name }) => name === CORRECTED_SELLER)!.urls[0]!;
       const service = { url: serving.url, origin: new URL(config.base_url).origin };
-      const acts = [() => askPeople(world, service), () => correctOnce(parts, correctedUrl, stopController.signal)];
-      const runningActs = runActs(acts, stopController.signal, logger);
+      const { signal } = stopController;
+      const acts = [() => askPeople(world, service, signal), () => correctOnce(parts, correctedUrl, signal)];
+      const runningActs = runActs(acts, signal, logger);
       closeSteps.push(() => runningActs);
     }
     await new Promise<void>((resolve) => {

@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
+import { type Clock, systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
 
 /** What the market's process prints once it runs: one JSON line, which it also writes to `world.json` in its folder. */
@@ -60,6 +61,8 @@ export function requireMarket(script: string): void {
 const BOOT_TIMEOUT_MS = 60_000;
 const LEASE_RENEWAL_MS = 2_000;
 const PEOPLE_TIMEOUT_MS = 120_000;
+/** Pauses between the attempts of {@link askPeople}, ms. */
+const PEOPLE_PAUSES_MS = [2_000, 10_000, 30_000];
 
 async function renewLease(info: WorldInfo): Promise<boolean> {
   try {
@@ -122,15 +125,30 @@ function startWorld(dir: string, script: string): Promise<WorldInfo> {
 
 /**
  * Lets the market's users call the API of a service: they add a watcher, send a dispute, request a re-test, and
- * publish a bought call. What they did at an earlier start is not repeated.
- * @throws Error with the text of the service's refusal
+ * publish a bought call. What they did at an earlier start, or at an earlier attempt of this call, is not repeated. A
+ * lost connection or a refusal is tried again after a pause, three times at most.
+ * @param signal aborted at a stop: no further attempt
+ * @throws Error of the last attempt, with the text of the service's refusal
  */
-export async function askPeople({ people }: WorldInfo, service: { url: string; origin: string }): Promise<void> {
+export async function askPeople(
+  { people }: Pick<WorldInfo, "people">,
+  service: { url: string; origin: string },
+  signal: AbortSignal,
+  clock: Pick<Clock, "sleep"> = systemClock,
+): Promise<void> {
   if (people === undefined) return;
   const headers = { "content-type": "application/json" };
-  const signal = AbortSignal.timeout(PEOPLE_TIMEOUT_MS);
-  const response = await fetch(people, { method: "POST", headers, body: JSON.stringify(service), signal });
-  if (!response.ok) throw new Error(`the market's users failed: ${response.status} ${await response.text()}`);
+  for (const pauseMs of [...PEOPLE_PAUSES_MS, null]) {
+    try {
+      const either = AbortSignal.any([signal, AbortSignal.timeout(PEOPLE_TIMEOUT_MS)]);
+      const response = await fetch(people, { method: "POST", headers, body: JSON.stringify(service), signal: either });
+      if (response.ok) return;
+      throw new Error(`the market's users failed: ${response.status} ${await response.text()}`);
+    } catch (error) {
+      if (pauseMs === null || signal.aborted) throw error;
+      await clock.sleep(pauseMs, signal);
+    }
+  }
 }
 
 /**
