@@ -155,8 +155,11 @@ export function buyTerms(
   const sellable = sellableOf(view, cap);
   if ("says" in sellable) return sellable;
   const row = view.row(cap);
-  if (row?.price == null) {
-    const askedForPayment = (row?.asked_for_payment ?? 0) > 0;
+  // No handshake is in the tables of the present yet: none was made, or, while past days are simulated, they are
+  // written at the end.
+  if (row === undefined) return { says: "No handshake of ours with it has been read yet." };
+  if (row.price == null) {
+    const askedForPayment = (row.asked_for_payment ?? 0) > 0;
     return {
       says: askedForPayment ? "Its newest 402 names no price." : "No handshake of ours was answered with a price yet.",
     };

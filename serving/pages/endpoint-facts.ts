@@ -20,8 +20,10 @@ const namesRow = (title: string, names: readonly string[] | undefined, none?: st
 
 /** Renders the networks of the newest 402 and those of the listing, each with the reason if there are none. */
 function networksPart(row: VolatileRow | undefined, entry: Entry | undefined): unknown {
-  const noneOfferedText = row?.asked_for_payment ? "its newest 402 names none" : "not known: no 402 of it was seen";
-  const noneListedText = entry?.listing ? "its listing names none" : "it is not listed";
+  const noneReadText = row ? "not known: no 402 of it was seen" : "not known: no 402 of it has been read yet";
+  const noneOfferedText = row?.asked_for_payment ? "its newest 402 names none" : noneReadText;
+  const listedText = row ? "its listing names none" : "not read yet";
+  const noneListedText = entry?.listing ? listedText : "it is not listed";
   return html`${namesRow("Networks offered", row?.networks, noneOfferedText)}${namesRow("Networks listed", row?.networks_listed, noneListedText)}`;
 }
 

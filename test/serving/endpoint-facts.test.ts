@@ -90,6 +90,9 @@ const SHOWN: Record<string, Shown> = {
   },
 };
 
+/** What the pages show of an endpoint whose observations are in no table of the present yet. */
+const UNREAD = at("unread");
+
 const sales = () =>
   ({
     policy: salePolicyOf(ORDER_CAPS),
@@ -104,6 +107,8 @@ beforeAll(async () => {
   const all = Object.values(SHOWN);
   await record.publish(
     ...all.filter(({ listed }) => listed !== false).map(({ spec }) => [listingDraft(spec)]),
+    [listingDraft(UNREAD)],
+    record.grades([cardOf(UNREAD, { band: "A" })], "A."),
     ...all.flatMap(({ spec, band }) => (band ? [record.grades([cardOf(spec, { band })], `${band}.`)] : [])),
   );
   await record.live(all.map(({ spec, row }) => rowOf(spec, row)));
@@ -160,6 +165,15 @@ test("the tool of an endpoint that is in no listing is the one of our handshakes
     expect((await buyOf({ request })).not_bought).toBe("The record does not name the tool that is called there.");
   const named = await buyOf({ request: JSON.stringify({ tool: "sum", arguments: {} }) });
   expect(named.not_bought).toMatch(/^It has no letter/);
+});
+
+test("while nothing of an endpoint has been read, nothing is said of what it answered", async () => {
+  const says = "No handshake of ours with it has been read yet.";
+  const text = await pageOf(serving, UNREAD);
+  expect(text).toContain(`Buy ${says}`);
+  expect(text).toContain("Networks offered not known: no 402 of it has been read yet Networks listed not read yet Buy");
+  const check = (await (await serving.get(`/v1/check?url=${capOf(UNREAD)}`)).json()) as CheckAnswer;
+  expect([check.band, check.not_bought]).toEqual(["A", says]);
 });
 
 test("where nothing is sold the page says so", async () => {
