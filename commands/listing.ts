@@ -45,8 +45,11 @@ const SEVERITY_ORDER: readonly Severity[] = ["grave", "mild", "note"];
 
 const severityOf = (defect: string): Severity => {
   if (defect === "paid_calls_refused") return "note";
-  // Without a valid `maxTimeoutSeconds` our client cannot read for how long a signature would be valid, and refuses.
-  return defect === "bad_timeout" || DEFAULT_POLICY.defects.includes(defect) ? "grave" : "mild";
+  // A signature for another domain than the token's is rejected by the token. Without a valid `maxTimeoutSeconds` our
+  // client cannot read for how long a signature would be valid, and refuses.
+  return defect === "wrong_domain" || defect === "bad_timeout" || DEFAULT_POLICY.defects.includes(defect)
+    ? "grave"
+    : "mild";
 };
 
 /** Returns findings about what our client refuses by default although it is no defect. */

@@ -1,7 +1,11 @@
 import type { Clock } from "../../infra/clock.ts";
+import { type SigningDomain, signingDomain } from "../../infra/rails/charge.ts";
 import { type LiveProbeResult, probeLive } from "../../pipelines/1-observe/probe/look.ts";
 import type { Probe, ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
+import { isSignedForToken } from "../../pipelines/1-observe/terms/x402.ts";
 import type { Offer } from "../../pipelines/record/bodies.ts";
+import { clean } from "../../pipelines/record/json.ts";
+import { networkName } from "../../pipelines/record/networks.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { DefectCode } from "../../pipelines/record/vocabulary.ts";
 import type { ListingAnswer } from "../schemas/listing.ts";
@@ -26,8 +30,7 @@ export const DEFECT_ADVICE: Readonly<Record<DefectCode, string>> = {
   bad_network: "Write the network as a CAIP-2 id, such as `eip155:8453` for Base.",
   network_form:
     "Version 2 wants a CAIP-2 id (`eip155:8453`), version 1 wants the name (`base`): write the one that fits `x402Version`.",
-  missing_domain:
-    "Add `extra.name` and `extra.version` of the token's EIP-712 domain (for USDC on Base: `USD Coin` and `2`): nobody can sign without them.",
+  missing_domain: "Add `extra.name` and `extra.version` of the token's EIP-712 domain: nobody can sign without them.",
   missing_fee_payer:
     "Add `extra.feePayer`: the account, your facilitator's as a rule, that signs as fee payer of the transaction. Clients build no payment without it.",
   bad_timeout: "Set `maxTimeoutSeconds` to a whole number from 1 to 86400; 60 is usual.",
@@ -106,6 +109,52 @@ function stateWords(
   }
 }
 
+/** Longest part of a seller's text that a finding repeats, characters. */
+const MAX_QUOTED = 60;
+const quote = (value: string): string => JSON.stringify(clean(value, MAX_QUOTED));
+
+interface TokenOnNetwork {
+  network: string;
+  asset: string | null;
+}
+
+/** Returns a sentence with what to write in `extra` for each token whose EIP-712 domain is known; "" if none is. */
+function domainsToWrite(tokens: readonly TokenOnNetwork[]): string {
+  const sentences = tokens.flatMap(({ network, asset }) => {
+    const domain = asset === null ? null : signingDomain(network, asset);
+    if (domain === null) return [];
+    return [` For USDC on ${networkName(network)}: \`${domain.name}\` and \`${domain.version}\`.`];
+  });
+  return [...new Set(sentences)].join("");
+}
+
+/**
+ * Finds the offers whose `extra` names another EIP-712 domain than their token's contract has. A client signs them as
+ * they come, and the token rejects every such signature. This is a finding of a look alone, and no defect of the record.
+ */
+function findWrongDomain(payables: LiveProbeResult["payables"]): ListingAnswer["defects"] {
+  const wrongOffers = payables.flatMap((payable, i) => {
+    if (payable === null || payable.challenge || payable.scheme !== "exact") return [];
+    const { network, asset, extra } = payable;
+    const { name, version } = extra as Partial<Record<keyof SigningDomain, unknown>>;
+    const domain = isSignedForToken(network, extra) ? signingDomain(network, asset) : null;
+    // Where one of the two is missing, the offer has the defect `missing_domain`.
+    if (domain === null || typeof name !== "string" || typeof version !== "string" || !name.trim() || !version.trim())
+      return [];
+    if (name === domain.name && version === domain.version) return [];
+    return [{ network, asset, words: `${quote(name)} and ${quote(version)} in offer ${i + 1}` }];
+  });
+  if (wrongOffers.length === 0) return [];
+  const named = wrongOffers.map(({ words }) => words).join(", ");
+  return [
+    {
+      defect: "wrong_domain",
+      says: `extra.name and extra.version are not those of the token's EIP-712 domain (${named}): the token rejects every signature`,
+      mend: `Write \`extra.name\` and \`extra.version\` as the token's contract has them.${domainsToWrite(wrongOffers)}`,
+    },
+  ];
+}
+
 const toShownOffer = ({ scheme, network, asset, pay_to, amount_atomic, price, max_timeout_s }: Offer) => ({
   scheme,
   network,
@@ -138,7 +187,7 @@ export async function listingAnswer(
 
 function answerOf(
   url: string,
-  { probe: { body }, method, listing }: LiveProbeResult,
+  { probe: { body }, method, listing, payables }: LiveProbeResult,
   stock: StockVerdict,
   cap: string | null,
   now: Date,
@@ -147,6 +196,9 @@ function answerOf(
   const { says, mend } = stateWords(body, method);
   const allDefects = [...(terms?.defects ?? []), ...differs, ...(listing?.defects ?? [])];
   const saysByDefect = new Map(allDefects.map((one) => [one.defect, one.says]));
+  const offers = terms?.offers ?? [];
+  const mendOf = (defect: string): string =>
+    defect === "missing_domain" ? `${adviceOf(defect)}${domainsToWrite(offers)}` : adviceOf(defect);
   return {
     schema: "svc.listing-check.v1",
     url,
@@ -159,8 +211,11 @@ function answerOf(
     latency_ms: body.latency_ms,
     protocols: terms?.protocols ?? [],
     x402_version: terms?.x402_version ?? null,
-    offers: (terms?.offers ?? []).map(toShownOffer),
-    defects: [...saysByDefect].map(([defect, words]) => ({ defect, says: words, mend: adviceOf(defect) })),
+    offers: offers.map(toShownOffer),
+    defects: [
+      ...[...saysByDefect].map(([defect, words]) => ({ defect, says: words, mend: mendOf(defect) })),
+      ...findWrongDomain(payables),
+    ],
     stock_client: { client: STOCK_CLIENT_NAME, ...stock },
     listing: listing && { document: listing.url, differs: differs.map(({ defect }) => defect) },
     capability_id: cap,

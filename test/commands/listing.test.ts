@@ -67,6 +67,12 @@ describe("the code is that of the worst that is wrong", () => {
     ],
     ["an amount that is none", bare(entry({ amount: "0.01" })), EXIT.unpayable, "grave bad_amount"],
     ["terms that no client can sign", bare(entry({ extra: {} })), EXIT.unpayable, "grave stock_client"],
+    [
+      "a domain that is not the token's",
+      bare(entry({ extra: { name: "USD Coin", version: "2" } })),
+      EXIT.unpayable,
+      "grave wrong_domain",
+    ],
     ["no 402", () => answer(200, {}), EXIT.unpayable, "grave free"],
     ["terms in the wrong place", () => answer(402, {}), EXIT.unpayable, "grave malformed"],
   ])("%s", async (_, handler, code, says) => {

@@ -165,6 +165,69 @@ describe("a look at a listing", () => {
     expect(egress.asked.some(({ url }) => url.includes("victim"))).toBe(false);
   });
 
+  describe("the EIP-712 domain of USDC, which differs by network", () => {
+    const base = { network: "eip155:8453", asset: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913" };
+    const mends = {
+      base: "For USDC on base: `USD Coin` and `2`.",
+      sepolia: "For USDC on base-sepolia: `USDC` and `2`.",
+    };
+    const wrong = ({ defects }: ListingAnswer) => defects.find(({ defect }) => defect === "wrong_domain");
+    const v1 = { ...entry({ network: "base", asset: base.asset }), maxAmountRequired: "10000", amount: undefined };
+
+    test.each<[string, Handler, RegExp | null, string]>([
+      [
+        "on Base, with the name of Base Sepolia",
+        () => terms402([entry(base)]),
+        /"USDC" and "2" in offer 1\)/,
+        mends.base,
+      ],
+      [
+        "on Base Sepolia, with the name of Base",
+        () => terms402([entry({ extra: { name: "USD Coin", version: "2" } })]),
+        /"USD Coin" and "2" in offer 1\)/,
+        mends.sepolia,
+      ],
+      [
+        "with another version",
+        () => terms402([entry({ extra: { name: "USDC", version: "1" } })]),
+        /"USDC" and "1"/,
+        mends.sepolia,
+      ],
+      ["in version 1", () => answer(402, { x402Version: 1, accepts: [v1] }), /"USDC" and "2" in offer 1\)/, mends.base],
+      ["in one of two offers", () => terms402([entry(), entry(base)]), /\("USDC" and "2" in offer 2\)/, mends.base],
+      ["right", () => terms402([entry(), entry({ ...base, extra: { name: "USD Coin", version: "2" } })]), null, ""],
+      [
+        "of a contract that is in no table",
+        () => terms402([entry({ asset: `0x${"5".repeat(40)}`, extra: { name: "Any", version: "9" } })]),
+        null,
+        "",
+      ],
+      [
+        "of another method, in which the payer does not sign for the token's domain",
+        () => terms402([entry({ extra: { name: "x", version: "y", assetTransferMethod: "permit2" } })]),
+        null,
+        "",
+      ],
+    ])("%s", async (_how, handler, says, mend) => {
+      const found = wrong(await look(bare(handler)));
+      if (says === null) return expect(found).toBeUndefined();
+      expect(found?.says).toMatch(says);
+      expect(found?.mend).toMatch(/^Write `extra.name` and `extra.version` as the token's contract has them\. /);
+      expect(found?.mend.endsWith(mend)).toBe(true);
+    });
+
+    test("is named for the networks of the offers that lack it", async () => {
+      const lacking = (...offers: Record<string, unknown>[]) => look(bare(() => terms402(offers)));
+      const mendOf = ({ defects }: ListingAnswer) => defects.find(({ defect }) => defect === "missing_domain")?.mend;
+      const advice = DEFECT_ADVICE.missing_domain;
+      expect(mendOf(await lacking(entry({ extra: {} })))).toBe(`${advice} ${mends.sepolia}`);
+      serving.clock.pass(61_000);
+      expect(mendOf(await lacking(entry({ ...base, extra: {} })))).toBe(`${advice} ${mends.base}`);
+      serving.clock.pass(61_000);
+      expect(mendOf(await lacking(entry({ asset: `0x${"5".repeat(40)}`, extra: {} })))).toBe(advice);
+    });
+  });
+
   test("says which of several offers the stock client takes", async () => {
     const seen = await look(bare(() => terms402([entry({ scheme: "later" }), entry({ amount: "30000" }), entry()])));
     expect(seen.stock_client).toMatchObject({ verdict: "signs", offer: 1 });

@@ -6,6 +6,8 @@ import type { Answer402 } from "../../record/terms/entries.ts";
 import { completeClaim, type Source, withFoundMethod } from "../listings/claims.ts";
 import { readRows, splitMethods } from "../listings/intake.ts";
 import { readSellerDocuments } from "../listings/sources.ts";
+import type { Reader } from "../reading/reader.ts";
+import type { AskedTerms, OfferList } from "../terms/terms.ts";
 import { originOf } from "../urls.ts";
 import { probeByMethod } from "./methods.ts";
 import type { Probe, ProbeDeps } from "./probe.ts";
@@ -17,6 +19,8 @@ export interface LiveProbeResult {
   method: NonNullable<Claims["method"]>;
   /** The 402 as it was received; null when there was none. */
   answer402: Answer402 | null;
+  /** The offers of the 402 in their order, as a rail would sign them; null for an offer that is not valid. */
+  payables: OfferList["payables"];
   /** Url of the seller's document that lists this endpoint now, and the listing's defects; null when there is none. */
   listing: { url: string; defects: BodyOf<"listing">["defects"] } | null;
 }
@@ -77,8 +81,16 @@ export async function probeLive(
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     return result;
   };
+  let payables: OfferList["payables"] = [];
+  const capturingReader: Reader = {
+    async ask(name, argument) {
+      const result = await tools.reader.ask(name, argument);
+      if (name === "terms") payables = result.ok ? (result.value as AskedTerms).payables : [];
+      return result;
+    },
+  };
   const { probe: firstProbe, second: methodProbe } = await probeByMethod(
-    { ...tools, egress: capturingEgress },
+    { ...tools, egress: capturingEgress, reader: capturingReader },
     endpoint,
     clock,
   );
@@ -86,6 +98,7 @@ export async function probeLive(
     probe: methodProbe?.probe ?? firstProbe,
     method: methodProbe?.endpoint.method ?? (endpoint.method as LiveProbeResult["method"]),
     answer402,
+    payables,
     listing: sellerListing ? { url: sellerListing.document, defects: sellerListing.claim.body.defects } : null,
   };
 }

@@ -94,13 +94,17 @@ function findAssetDefects({ asset, form, isCaip19 }: Members["asset"], network: 
  */
 const METHODS_WITH_OWN_DOMAIN: readonly unknown[] = ["permit2", "erc7710"];
 
+/** Does a payer of this offer of scheme `exact` sign for the token's own EIP-712 domain, as `extra` names it? */
+export const isSignedForToken = (network: string, extra: unknown): boolean =>
+  network.startsWith("eip155:") && !METHODS_WITH_OWN_DOMAIN.includes(get(extra, "assetTransferMethod"));
+
 /** Finds members that are missing in `extra` and that a client needs to build a payment of scheme `exact`. */
 function findExtraDefects(network: string, extra: unknown): DefectCode[] {
   if (network.startsWith("solana:")) {
     const feePayer = text(get(extra, "feePayer"), 99);
     return feePayer !== undefined && looksLikeAddress(network, feePayer) ? [] : ["missing_fee_payer"];
   }
-  if (!network.startsWith("eip155:") || METHODS_WITH_OWN_DOMAIN.includes(get(extra, "assetTransferMethod"))) return [];
+  if (!isSignedForToken(network, extra)) return [];
   return text(get(extra, "name"), 99) && text(get(extra, "version"), 99) ? [] : ["missing_domain"];
 }
 
