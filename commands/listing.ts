@@ -13,6 +13,7 @@ import { processReader } from "../pipelines/1-observe/reading/reader.ts";
 import { addressKey } from "../pipelines/record/networks.ts";
 import { BadUrl, normaliseUrl } from "../pipelines/record/url.ts";
 import { listingAnswer } from "../serving/answers/listing-look.ts";
+import { stockAdviceOf } from "../serving/answers/stock-advice.ts";
 import { MAX_PAYEES } from "../serving/client/guard.ts";
 import { DEFAULT_POLICY } from "../serving/client/policy.ts";
 import type { ListingAnswer } from "../serving/schemas/listing.ts";
@@ -79,9 +80,9 @@ export function findingsOf({ state, says, mend, offers, defects, stock_client: s
     findings.push({ severity: severityOf(defect), what: defect, says: words, mend: how });
   findings.push(...clientFindings({ offers, defects }));
   if (state === "asked" && stock.verdict === "refuses")
-    findings.push({ severity: "grave", what: "stock_client", says: stock.says, mend: null });
+    findings.push({ severity: "grave", what: "stock_client", says: stock.says, mend: stockAdviceOf(stock) });
   if (stock.verdict === "signs_without_spend_limits")
-    findings.push({ severity: "mild", what: "stock_client", says: stock.says, mend: null });
+    findings.push({ severity: "mild", what: "stock_client", says: stock.says, mend: stockAdviceOf(stock) });
   return findings.sort((a, b) => SEVERITY_ORDER.indexOf(a.severity) - SEVERITY_ORDER.indexOf(b.severity));
 }
 

@@ -65,6 +65,21 @@ const NOTHING_TO_SIGN: StockVerdict = {
   says: "There was no 402 for it to read.",
 };
 
+/** What a seller should change whose endpoint sent no whole answer, by how the probe ended; the first match counts. */
+const SILENCE_ADVICE: readonly (readonly [RegExp, string])[] = [
+  // The codes of zlib's and brotli's errors.
+  [
+    /^cut: .*: (?:Z_|ERR__ERROR_)/,
+    "Encode the body as `content-encoding` names it, and send it whole; or leave that header out and send the body as it is.",
+  ],
+  [/^cut: /, "Send the body whole, as long as `content-length` says, before you close the connection."],
+  [/^too_large: /, "Answer with at most 1 MiB."],
+  [/^timeout: /, "Answer, with the whole body, within 10 seconds."],
+];
+const silenceAdviceOf = (says: string): string =>
+  SILENCE_ADVICE.find(([pattern]) => pattern.test(says))?.[1] ??
+  "Answer within 10 seconds, over https with a certificate that is valid, in at most 1 MiB.";
+
 /** Describes what the endpoint answered, and what the seller should change when it sent no payment terms. */
 function stateWords(
   { state, status, says, fault }: Probe["body"],
@@ -90,7 +105,7 @@ function stateWords(
     case "silent":
       return {
         says: `No whole answer came (${says ?? "silence"}).${ourFaultHint}`,
-        mend: "Answer within 10 seconds, over https with a certificate that is valid, in at most 1 MiB.",
+        mend: silenceAdviceOf(says ?? ""),
       };
     case "unfetchable":
       return {

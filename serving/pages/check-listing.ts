@@ -1,4 +1,5 @@
 import { html, raw } from "hono/html";
+import { stockAdviceOf } from "../answers/stock-advice.ts";
 import type { ListingAnswer } from "../schemas/listing.ts";
 import { page } from "./layout.ts";
 import { assetWords, formatCount, formatDuration, formatPrice, formatTime, NONE, shorten } from "./words.ts";
@@ -74,9 +75,12 @@ function offersPart({ offers, stock_client: stock }: ListingAnswer): unknown {
 <tbody>${rows}</tbody></table></div></section>`;
 }
 
-const stockPart = ({ stock_client: { client, says } }: ListingAnswer): unknown =>
-  html`<section aria-labelledby="stock" class="rule"><h2 id="stock">A stock x402 client</h2>
-<p>${says}</p><p class="soft small">Tried: ${client}, with a key that holds nothing. The signature was thrown away; nothing was paid.</p></section>`;
+function stockPart({ state, stock_client: stock }: ListingAnswer): unknown {
+  const advice = state === "asked" ? stockAdviceOf(stock) : null;
+  return html`<section aria-labelledby="stock" class="rule"><h2 id="stock">A stock x402 client</h2>
+<p>${stock.says}</p>${advice === null ? "" : html`<p><strong>To change:</strong> ${withCode(advice)}</p>`}
+<p class="soft small">Tried: ${stock.client}, with a key that holds nothing. The signature was thrown away; nothing was paid.</p></section>`;
+}
 
 function listingPart({ listing, capability_id: cap }: ListingAnswer): unknown {
   const ownDocument = listing

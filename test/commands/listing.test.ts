@@ -9,6 +9,7 @@ import { findingsOf, listingCommand } from "../../commands/listing.ts";
 import type { OptionsOf } from "../../commands/table.ts";
 import { loadConfig, workflowOf } from "../../infra/config.ts";
 import { DEFECTS } from "../../pipelines/record/vocabulary.ts";
+import { stockAdviceOf } from "../../serving/answers/stock-advice.ts";
 import type { ListingAnswer } from "../../serving/schemas/listing.ts";
 import { unescaped } from "../helpers/composite-action.ts";
 import { type RealSeller, realSeller } from "../pipelines/1-observe/real-seller.ts";
@@ -109,6 +110,47 @@ describe("the code is that of the worst that is wrong", () => {
     expect(legs.map(({ method, headers }) => [method, headers.some(([name]) => /payment/i.test(name))])).toEqual([
       ["POST", false],
     ]);
+  });
+});
+
+describe("what the stock client refuses is told with what to change", () => {
+  const { amount, ...unpriced } = entry();
+  const v1Body = { x402Version: 1, accepts: [{ ...unpriced, network: "base-sepolia", maxAmountRequired: amount }] };
+  const text = (terms: Record<string, unknown>) => JSON.stringify({ x402Version: 2, ...terms });
+  const quiet =
+    (handler: Handler): Handler =>
+    (asked, n) =>
+      /\.json$|x402$/.test(asked.url) ? answer(404, {}) : handler(asked, n);
+  test.each<[string, Handler, RegExp]>([
+    [
+      "version 2 with the amount of version 1",
+      bare({ ...unpriced, maxAmountRequired: amount }),
+      /BigInt\n +Name the price of each entry by the member of its version: `amount`/,
+    ],
+    [
+      "plain JSON in the header",
+      quiet(() => answer(402, "{}", { "payment-required": text({ accepts: [entry()] }) })),
+      /required header\n +Send in the PAYMENT-REQUIRED header the base64/,
+    ],
+    [
+      "version 1 behind a byte order mark",
+      quiet(() => answer(402, `\ufeff${JSON.stringify(v1Body)}`)),
+      /required response\n +Send version 2 terms .* no byte order mark/,
+    ],
+    ["a price past its limit", bare(entry({ amount: "900000000" })), /spend.*\n +Nothing is broken: at this price/],
+    ["no domain", bare(entry({ extra: {} })), /EIP-712.*\n +Add `extra.name`/],
+  ])("%s", async (_, handler, expected) => {
+    await look(await selling(handler), { json: true });
+    const { findings } = JSON.parse(written) as { findings: { what: string; says: string; mend: string | null }[] };
+    const found = findings.find(({ what }) => what === "stock_client");
+    expect(`${found?.says}\n ${found?.mend}`).toMatch(expected);
+  });
+
+  test("whatever it says", () => {
+    for (const verdict of ["refuses", "signs_without_spend_limits"] as const)
+      expect(stockAdviceOf({ verdict, says: "?" })).toMatch(/^[A-Z].{20,}\.$/);
+    for (const verdict of ["signs", "cannot_be_told"] as const)
+      expect(stockAdviceOf({ verdict, says: "?" })).toBeNull();
   });
 });
 

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Limits } from "../../infra/config.ts";
 import { createEgress } from "../../infra/egress/create.ts";
+import type { EgressResult } from "../../infra/egress/egress.ts";
 import { ControlCalls } from "../../pipelines/1-observe/probe/exchange.ts";
 import type { ProbeDeps } from "../../pipelines/1-observe/probe/probe.ts";
 import { processReader } from "../../pipelines/1-observe/reading/reader.ts";
@@ -64,6 +65,10 @@ const bare =
   (handler: Handler): Handler =>
   (asked, n) =>
     /\.json$|x402$/.test(new URL(asked.url).pathname) ? answer(404, {}) : handler(asked, n);
+const cutOff = (code: string): EgressResult => ({
+  ...{ outcome: "cut", says: `the body broke off: ${code}`, totalMs: 12, sent: true },
+  ...{ status: 402, headers: { "content-encoding": "gzip" }, body: new Uint8Array(), headersMs: 10 },
+});
 const codes = ({ defects }: ListingAnswer) => defects.map(({ defect }) => defect);
 
 describe("a look at a listing", () => {
@@ -228,6 +233,16 @@ describe("a look at a listing", () => {
     });
   });
 
+  test.each<[string, EgressResult, RegExp]>([
+    ["a body whose coding is broken", cutOff("Z_DATA_ERROR"), /^Encode the body as `content-encoding` names it/],
+    ["a brotli body that is none", cutOff("ERR__ERROR_FORMAT_CL_SPACE"), /^Encode the body/],
+    ["a body that breaks off", cutOff("ECONNRESET"), /^Send the body whole/],
+    ["no answer in time", timeout(), /within 10 seconds/],
+  ])("says what to change about %s", async (_what, result, expected) => {
+    const seen = await look(bare(() => result));
+    expect([seen.state, seen.mend]).toEqual(["silent", expect.stringMatching(expected)]);
+  });
+
   test("says which of several offers the stock client takes", async () => {
     const seen = await look(bare(() => terms402([entry({ scheme: "later" }), entry({ amount: "30000" }), entry()])));
     expect(seen.stock_client).toMatchObject({ verdict: "signs", offer: 1 });
@@ -390,6 +405,15 @@ describe("the page that looks at a listing", () => {
       body: new URLSearchParams(fields).toString(),
       headers: { "content-type": "application/x-www-form-urlencoded", ...headers },
     });
+
+  test("says what to change about what the stock client refuses", async () => {
+    egress.sellers.set(
+      SELLER,
+      bare(() => terms402([entry({ amount: "900000000" })])),
+    );
+    const shown = await (await send({ url: SUM.url, method: "" })).text();
+    expect(shown).toContain("<strong>To change:</strong> Nothing is broken: at this price");
+  });
 
   test("has a form that needs no script, and shows what a look saw", async () => {
     const form = await (await serving.get("/check-my-listing")).text();
