@@ -130,9 +130,13 @@ export function linesOf(answer: ListingAnswer, findings: readonly Finding[]): st
       `${severity.padEnd(5)} ${what}: ${words}`,
       ...(mend === null ? [] : [`      ${mend}`]),
     ]),
-    findings.some(({ severity }) => severity !== "note") ? `${findings.length} findings` : "nothing is wrong with it",
+    findings.some(({ severity }) => severity !== "note")
+      ? countOf(findings.length, "finding")
+      : "nothing is wrong with it",
   ];
 }
+
+const countOf = (n: number, one: string): string => `${n} ${one}${n === 1 ? "" : "s"}`;
 
 const LEVELS: Readonly<Record<Severity, Annotation["level"]>> = { grave: "error", mild: "warning", note: "notice" };
 
@@ -157,9 +161,9 @@ function failForWorst({ state, url }: ListingAnswer, findings: readonly Finding[
   if (state === "silent" || state === "unfetchable") throw new Failure("unreachable", `${url} sent no complete answer`);
   const count = (severity: Severity): number => findings.filter((one) => one.severity === severity).length;
   if (count("grave") > 0)
-    throw new Failure("unpayable", `clients will not pay this endpoint: ${count("grave")} grave findings`);
+    throw new Failure("unpayable", `clients will not pay this endpoint: ${countOf(count("grave"), "grave finding")}`);
   if (count("mild") > 0)
-    throw new Failure("flawed", `clients can pay this endpoint, with ${count("mild")} mild findings`);
+    throw new Failure("flawed", `clients can pay this endpoint, with ${countOf(count("mild"), "mild finding")}`);
 }
 
 /**

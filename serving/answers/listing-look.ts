@@ -83,7 +83,8 @@ const silenceAdviceOf = (says: string): string =>
 /** Describes what the endpoint answered, and what the seller should change when it sent no payment terms. */
 function stateWords(
   { state, status, says, fault }: Probe["body"],
-  method: string,
+  { method, redirectsTo }: Pick<LiveProbeResult, "method" | "redirectsTo">,
+  isSignedByStock: boolean,
 ): { says: string; mend: string | null } {
   const isRedirect = status !== null && status >= 300 && status < 400;
   const ourFaultHint = fault === "ours" ? " The fault may be ours: ask again." : "";
@@ -92,7 +93,9 @@ function stateWords(
       return { says: "It answered 402 with terms that can be read.", mend: null };
     case "malformed":
       return {
-        says: "It answered 402 with terms that nobody could pay.",
+        says: isSignedByStock
+          ? "It answered 402 with terms that break the specification: the stock client signs them, and others cannot pay."
+          : "It answered 402 with terms that nobody could pay.",
         mend: "Fix the defects below, the first one first.",
       };
     case "free":
@@ -114,7 +117,7 @@ function stateWords(
       };
     case "status":
       return {
-        says: `It answered with status ${status}.${ourFaultHint}`,
+        says: `It answered with status ${status}${redirectsTo === null ? "" : `, a redirect to ${redirectsTo}`}.${ourFaultHint}`,
         mend: isRedirect
           ? "Redirects are not followed by those who pay: list the address that it leads to."
           : status === 404 || status === 405
@@ -202,13 +205,13 @@ export async function listingAnswer(
 
 function answerOf(
   url: string,
-  { probe: { body }, method, listing, payables }: LiveProbeResult,
+  { probe: { body }, method, listing, payables, redirectsTo }: LiveProbeResult,
   stock: StockVerdict,
   cap: string | null,
   now: Date,
 ): ListingAnswer {
   const { terms, differs } = body;
-  const { says, mend } = stateWords(body, method);
+  const { says, mend } = stateWords(body, { method, redirectsTo }, stock.offer !== null);
   const allDefects = [...(terms?.defects ?? []), ...differs, ...(listing?.defects ?? [])];
   const saysByDefect = new Map(allDefects.map((one) => [one.defect, one.says]));
   const offers = terms?.offers ?? [];

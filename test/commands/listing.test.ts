@@ -154,6 +154,17 @@ describe("what the stock client refuses is told with what to change", () => {
   });
 });
 
+test("one finding is not findings", async () => {
+  const dear = await selling(bare(entry({ amount: "900000000" })));
+  await expect(listingCommand(config, dear, {}, workflowOf({}))).rejects.toThrow(/with 1 mild finding$/);
+  expect(written).toMatch(/\n1 finding\n$/);
+  const late = await selling(bare(entry({ maxTimeoutSeconds: 601 })));
+  await expect(listingCommand(config, late, {}, workflowOf({}))).rejects.toThrow(/: 1 grave finding$/);
+  const both = await selling(bare(entry({ maxTimeoutSeconds: 601, amount: "900000000" })));
+  await look(both);
+  expect(written).toMatch(/\n2 findings\n$/);
+});
+
 test("every defect has a severity, and every one that the client refuses is grave", () => {
   const blank = { state: "asked", offers: [], stock_client: { verdict: "signs" } } as unknown as ListingAnswer;
   const all = Object.keys(DEFECTS).map((name) => ({ defect: name, says: "x", mend: "y" }));

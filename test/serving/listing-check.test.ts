@@ -243,6 +243,23 @@ describe("a look at a listing", () => {
     expect([seen.state, seen.mend]).toEqual(["silent", expect.stringMatching(expected)]);
   });
 
+  test("does not say that nobody could pay what the stock client signs", async () => {
+    const seen = await look(bare(() => terms402([entry({ amount: 10_000 })])));
+    expect(seen).toMatchObject({ state: "malformed", stock_client: { verdict: "signs" } });
+    expect(seen.says).toMatch(/break the specification: the stock client signs them/);
+    serving.clock.pass(61_000);
+    expect((await look(bare(() => answer(402, "{}")))).says).toMatch(/nobody could pay/);
+  });
+
+  test.each([
+    ["https://elsewhere.example/sum?a=1", "https://elsewhere.example/sum?a=1"],
+    ["/v2/sum", `${SELLER}/v2/sum`],
+    ["", null],
+  ])("names the target of a redirect to '%s'", async (location, target) => {
+    const seen = await look(bare(() => answer(308, "", location ? { location } : {})));
+    expect(seen.says).toBe(`It answered with status 308${target === null ? "" : `, a redirect to ${target}`}.`);
+  });
+
   test("says which of several offers the stock client takes", async () => {
     const seen = await look(bare(() => terms402([entry({ scheme: "later" }), entry({ amount: "30000" }), entry()])));
     expect(seen.stock_client).toMatchObject({ verdict: "signs", offer: 1 });

@@ -1,7 +1,9 @@
 import type { Clock } from "../../../infra/clock.ts";
 import { withRequestFields } from "../../../infra/egress/egress.ts";
+import { parseUrl } from "../../../infra/url.ts";
 import type { BodyOf, Claims } from "../../record/bodies.ts";
 import { capId } from "../../record/ids.ts";
+import { clean } from "../../record/json.ts";
 import type { Answer402 } from "../../record/terms/entries.ts";
 import { completeClaim, type Source, withFoundMethod } from "../listings/claims.ts";
 import { readRows, splitMethods } from "../listings/intake.ts";
@@ -19,6 +21,8 @@ export interface LiveProbeResult {
   method: NonNullable<Claims["method"]>;
   /** The 402 as it was received; null when there was none. */
   answer402: Answer402 | null;
+  /** Target of a redirect, as a whole url where it is one; null when the endpoint answered no redirect. */
+  redirectsTo: string | null;
   /** The offers of the 402 in their order, as a rail would sign them; null for an offer that is not valid. */
   payables: OfferList["payables"];
   /** Url of the seller's document that lists this endpoint now, and the listing's defects; null when there is none. */
@@ -56,6 +60,17 @@ async function findOwnListing(tools: ProbeDeps, endpoint: AskedEndpoint, clock: 
   return null;
 }
 
+/** Longest target of a redirect that is returned, characters. */
+const MAX_TARGET = 300;
+
+function redirectTargetOf(
+  url: string,
+  { status, headers: { location } }: { status: number; headers: Record<string, string> },
+): string | null {
+  if (status < 300 || status >= 400 || !location) return null;
+  return clean(parseUrl(location, url)?.href ?? location, MAX_TARGET);
+}
+
 /**
  * Makes one handshake (an exchange without payment) now, in the way that recorded handshakes are made, and compares
  * it with the seller's own current listing. Nothing is appended to the log. Never throws for anything that the seller
@@ -74,11 +89,14 @@ export async function probeLive(
     ? findListedTargets(askedEndpoint, [sellerListing.claim])[0]!
     : createListedCap(askedEndpoint.cap, url, method ?? "GET", createBlankClaims(url, method), false);
   let answer402: Answer402 | null = null;
+  let redirectsTo: string | null = null;
   const capturingEgress = withRequestFields(tools.egress, {});
   capturingEgress.fetch = async (request) => {
     const result = await tools.egress.fetch(request);
     const isTerms = request.profile === "handshake" && result.outcome === "answered" && result.status === 402;
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
+    if (request.profile === "handshake" && result.outcome === "answered")
+      redirectsTo = redirectTargetOf(request.url, result);
     return result;
   };
   let payables: OfferList["payables"] = [];
@@ -98,6 +116,7 @@ export async function probeLive(
     probe: methodProbe?.probe ?? firstProbe,
     method: methodProbe?.endpoint.method ?? (endpoint.method as LiveProbeResult["method"]),
     answer402,
+    redirectsTo,
     payables,
     listing: sellerListing ? { url: sellerListing.document, defects: sellerListing.claim.body.defects } : null,
   };
