@@ -2,6 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
 import { CatalogueSetting, toCatalogue } from "./catalogues.ts";
+import { parseNetwork } from "./egress/address.ts";
 import { Failure } from "./errors.ts";
 import { addAddressSecrets, addSecrets } from "./secrets.ts";
 import { parseUrl } from "./url.ts";
@@ -19,6 +20,10 @@ const powerOfTwo = z
   .refine((n) => n >= 1 && n <= 64 && Number.isInteger(Math.log2(n)), "expected 1, 2, 4, 8, 16, 32 or 64");
 
 const ip = z.union([z.ipv4(), z.ipv6()], "expected an IP address");
+
+const ipOrNetwork = z
+  .string()
+  .refine((text) => parseNetwork(text) !== null, "expected an IP address, or a network such as 10.0.0.0/8");
 
 const bucket = z
   .string()
@@ -476,7 +481,7 @@ export const Settings = z.strictObject({
       streams_per_client: z.int().min(1).default(40),
       /** MiB of long answers and objects that are sent to one client in an hour. */
       stream_mb_per_hour: z.int().min(1).max(1_000_000_000).default(8_192),
-      trusted_proxies: z.array(z.string()).default([]),
+      trusted_proxies: z.array(ipOrNetwork).default([]),
     })
     .prefault({}),
 });

@@ -4,9 +4,10 @@ import type { H3 } from "h3";
 import { toNodeHandler } from "h3/node";
 import { systemClock } from "../infra/clock.ts";
 import { DEFAULT_LIMITS, type Limits } from "../infra/config.ts";
+import type { Range } from "../infra/egress/address.ts";
 import { Failure } from "../infra/errors.ts";
 import type { Metrics } from "../infra/telemetry.ts";
-import { type Cidr, socketKeyOf } from "./http/limits.ts";
+import { socketKeyOf } from "./http/limits.ts";
 import type { Overload } from "./http/overload.ts";
 import { guardSockets } from "./http/sockets.ts";
 
@@ -23,7 +24,7 @@ export interface ServeOptions {
   /** Limits on sockets that replace those in {@link DEFAULT_LIMITS}. */
   limits?: Partial<Limits>;
   /** Peers whose sockets carry many clients' requests. Only their total number is limited. */
-  proxies?: readonly Cidr[];
+  proxies?: readonly Range[];
   metrics?: Pick<Metrics, "count">;
   /**
    * Receives the functions that return the share of sockets in use, and the time that a connection waits to be

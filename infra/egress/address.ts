@@ -7,7 +7,8 @@ import { parseUrl } from "../url.ts";
 import type { RefusalReason } from "./egress.ts";
 
 export type Address = ipaddr.IPv4 | ipaddr.IPv6;
-type Range = [Address, number];
+/** A network: an address in it, and the length of its prefix in bits. */
+export type Range = [Address, number];
 
 export interface AddressRules {
   /** Development switch: addresses of this machine may be fetched. */
@@ -49,6 +50,19 @@ export function parseAddress(text: string): Address | null {
   const address = ipaddr.parse(family === 6 ? new URL(`http://[${text}]`).hostname.slice(1, -1) : text);
   if (!V4_EMBEDDING.some((form) => isInRange(address, form))) return address;
   return new ipaddr.IPv4(address.toByteArray().slice(12));
+}
+
+/** Parses an address or a network in CIDR form, as an operator writes them; null for any other text. */
+export function parseNetwork(text: string): Range | null {
+  // ipaddr.js alone would parse "10.0.0" as 10.0.0.0.
+  if (!isIP(text.split("/", 1)[0]!)) return null;
+  try {
+    if (text.includes("/")) return ipaddr.parseCIDR(text);
+    const address = ipaddr.process(text);
+    return [address, address.kind() === "ipv4" ? 32 : 128];
+  } catch {
+    return null;
+  }
 }
 
 /**

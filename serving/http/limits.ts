@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
-import { type Address, networkKey } from "../../infra/egress/address.ts";
+import { type Address, networkKey, parseNetwork, type Range } from "../../infra/egress/address.ts";
 
 /** A rate limit of `quota` tokens in `windowS` seconds: a token bucket with the quota as burst. */
 export interface Limit {
@@ -102,25 +102,15 @@ export function takeOfEach(...limits: readonly [limiter: Limiter, client: string
   return null;
 }
 
-/** A block of addresses: its base address and the length of its prefix in bits. */
-export type Cidr = [Address, number];
-
 /** Parses the setting `trusted_proxies`: addresses and CIDR blocks. @throws Error for any other text */
-export function parseProxies(proxies: readonly string[]): Cidr[] {
-  return proxies.map((text) => {
-    try {
-      // ipaddr.js alone would parse "10.0.0" as 10.0.0.0.
-      if (!isIP(text.split("/", 1)[0]!)) throw new Error("no address");
-      if (text.includes("/")) return ipaddr.parseCIDR(text);
-      const address = ipaddr.process(text);
-      return [address, address.kind() === "ipv4" ? 32 : 128];
-    } catch {
-      throw new Error(`trusted proxy ${JSON.stringify(text)}: neither an address nor a CIDR block`);
-    }
+export const parseProxies = (proxies: readonly string[]): Range[] =>
+  proxies.map((text) => {
+    const network = parseNetwork(text);
+    if (network === null) throw new Error(`trusted proxy ${JSON.stringify(text)}: neither an address nor a CIDR block`);
+    return network;
   });
-}
 
-const isTrusted = (address: Address, trusted: readonly Cidr[]): boolean =>
+const isTrusted = (address: Address, trusted: readonly Range[]): boolean =>
   trusted.some(([block, bits]) => block.kind() === address.kind() && address.match(block, bits));
 
 /** Parses an address, which may have brackets, a port and a zone; null for a text that is no address. */
@@ -128,6 +118,7 @@ const parseAddress = (text: string): Address | null => {
   const addressText = text
     .trim()
     .replace(/^\[(.*)\](?::\d+)?$/, "$1")
+    .replace(/^([\d.]+):\d+$/, "$1")
     .split("%", 1)[0]!;
   return isIP(addressText) ? ipaddr.process(addressText) : null;
 };
@@ -137,7 +128,7 @@ const parseAddress = (text: string): Address | null => {
  * Its addresses are read from the right, past further trusted proxies; an invalid one ends the search at the last
  * valid address.
  */
-export function clientKeyOf(peer: string | undefined, forwarded: string | null, trusted: readonly Cidr[]): string {
+export function clientKeyOf(peer: string | undefined, forwarded: string | null, trusted: readonly Range[]): string {
   if (!peer) return "local";
   if (trusted.length === 0 && !peer.includes(":")) return peer;
   let client = parseAddress(peer);
@@ -155,7 +146,7 @@ export function clientKeyOf(peer: string | undefined, forwarded: string | null, 
  * Returns the key of the client that a socket belongs to; null for a trusted proxy, whose sockets many clients share
  * ({@link clientKeyOf} tells their requests apart).
  */
-export function socketKeyOf(peer: string | undefined, trusted: readonly Cidr[]): string | null {
+export function socketKeyOf(peer: string | undefined, trusted: readonly Range[]): string | null {
   const address = peer === undefined ? null : parseAddress(peer);
   return address !== null && isTrusted(address, trusted) ? null : clientKeyOf(peer, null, []);
 }

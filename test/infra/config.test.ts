@@ -63,6 +63,9 @@ test.each([
   ["a priority of an address", { observe: { priority: { "https://a.example/x": 1 } } }, {}, "observe.priority"],
   ["a priority of no capability", { observe: { priority: { cap_X: 1 } } }, {}, "observe.priority"],
   ["a base address of another scheme", { base_url: "javascript:alert(1)" }, {}, "base_url"],
+  ["a proxy that is no address", { limits: { trusted_proxies: ["nope"] } }, {}, "limits.trusted_proxies.0"],
+  ["a proxy's network that is none", { limits: { trusted_proxies: ["10.0.0.0/33"] } }, {}, "such as 10.0.0.0/8"],
+  ["a proxy's network cut short", {}, { TOUCHSTONE_LIMITS_TRUSTED_PROXIES: '["10.0/8"]' }, "TRUSTED_PROXIES_0"],
   ["a file that is no JSON", "{", {}, "touchstone.json"],
 ])("%s is refused and named", (_name, settings, env, named) => {
   const file = fileWith(settings);
