@@ -47,7 +47,11 @@ function fail(error: unknown): never {
   sayError(`touchstone: ${says}`);
   // For errors with a class of this program the message is enough. Errors of these built-in classes are bugs, whose
   // stack shows where they happened.
-  const isBug = error instanceof Error && ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
+  // A full disk is no bug, though Node and SQLite report it in them.
+  const isBug =
+    exitNameOf(error) === "failed" &&
+    error instanceof Error &&
+    ["Error", "TypeError", "RangeError", "ReferenceError"].includes(error.name);
   if (isBug) sayError(error.stack ?? "");
   process.exit(exitCodeOf(error));
 }

@@ -1,4 +1,4 @@
-import { EXIT, Failure, type FailureCode } from "../infra/errors.ts";
+import { EXIT, Failure, type FailureCode, isDiskFull } from "../infra/errors.ts";
 import type { Logger } from "../infra/telemetry.ts";
 
 export { EXIT };
@@ -51,7 +51,10 @@ export const EXIT_MEANINGS: Readonly<Record<ExitName, string>> = {
 };
 
 /** Returns the name of the exit code for an error. */
-export const exitNameOf = (error: unknown): FailureCode => (error instanceof Failure ? error.code : "failed");
+export const exitNameOf = (error: unknown): FailureCode => {
+  if (error instanceof Failure) return error.code;
+  return isDiskFull(error) ? "storage" : "failed";
+};
 
 /** Returns the exit code for an error. */
 export const exitCodeOf = (error: unknown): number => EXIT[exitNameOf(error)];

@@ -40,6 +40,13 @@ export const EXIT = {
   open: 36,
 } as const;
 
+/** Error codes of Node and SQLite for a write that found no space, on the disk or within the user's quota of it. */
+const FULL_DISK_CODES: readonly unknown[] = ["ENOSPC", "EDQUOT", "SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"];
+
+/** Returns true if the error says that the disk is full, else false. */
+export const isDiskFull = (error: unknown): boolean =>
+  error instanceof Error && "code" in error && FULL_DISK_CODES.includes(error.code);
+
 /** Cause of a failure: a name from the table of exit codes. */
 export type FailureCode = Exclude<keyof typeof EXIT, "ok">;
 

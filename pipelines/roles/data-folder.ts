@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { Config } from "../../infra/config.ts";
-import { Failure } from "../../infra/errors.ts";
-import { createKeyring, createSecret, hasKeyring, loadSecret } from "../../infra/keys/keys.ts";
+import { isDiskFull } from "../../infra/errors.ts";
+import { createKeyring, createSecret, hasKeyring, hasSecret, loadSecret } from "../../infra/keys/keys.ts";
 import type { FoldFolder } from "../../infra/log/fold-file.ts";
 import type { Log } from "../../infra/log/log.ts";
 import type { Logger } from "../../infra/telemetry.ts";
@@ -55,10 +55,14 @@ export function ensureKeys(dataDir: string, validFrom: Date): boolean {
 }
 
 function ensureSecret(dir: string, name: string): void {
-  try {
-    createSecret(dir, name);
-  } catch (error) {
-    loadSecret(dir, name);
-    if (!(error instanceof Failure && error.code === "keys")) throw error;
+  if (!hasSecret(dir, name)) {
+    try {
+      createSecret(dir, name);
+      return;
+    } catch (error) {
+      // On `keys` another process was first. After other errors the line below says which file is missing.
+      if (isDiskFull(error)) throw error;
+    }
   }
+  loadSecret(dir, name);
 }

@@ -1,4 +1,5 @@
 import type { Clock } from "../../infra/clock.ts";
+import { isDiskFull } from "../../infra/errors.ts";
 import type { Metrics } from "../../infra/telemetry.ts";
 import { rfc3339 } from "../../pipelines/record/time.ts";
 import type { Job } from "../../pipelines/roles/jobs.ts";
@@ -134,7 +135,8 @@ export class Pulse {
 
   /** Records a failure. @param workName as `work` of {@link during} */
   failed(name: string, cause: unknown, workName = name): void {
-    const error = cause instanceof Error ? cause.name : "Error";
+    const errorName = cause instanceof Error ? cause.name : "Error";
+    const error = isDiskFull(cause) ? "storage" : errorName;
     this.#failing.set(name, { work: workName, failureCount: (this.#failing.get(name)?.failureCount ?? 0) + 1, error });
     const work = this.#works.get(workName);
     if (work) work.lastFailure = { at: this.#parts.clock.now(), error };

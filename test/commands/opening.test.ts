@@ -1,4 +1,4 @@
-import { copyFileSync, existsSync, mkdirSync, readdirSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -67,4 +67,16 @@ describe("one machine", () => {
     expect(await exitOf(importCommand(configOf(), join(dir, "none.csv"), {}))).toBe("unreadable");
     expect(existsSync(data)).toBe(false);
   });
+});
+
+test.each(["ENOSPC", "EDQUOT", "SQLITE_FULL"])("a write that fails with %s ends as a full disk", (code) => {
+  expect(exitNameOf(Object.assign(new Error("no space left on device, write"), { code }))).toBe("storage");
+});
+
+test("a folder that has its keys is not written in, so a full disk does not matter", () => {
+  ensureKeys(data, new Date("2026-11-01T00:00:00Z"));
+  const { keys } = foldersOf(data);
+  const { mtimeNs } = statSync(keys, { bigint: true });
+  expect(ensureKeys(data, new Date("2026-11-02T00:00:00Z"))).toBe(false);
+  expect(statSync(keys, { bigint: true }).mtimeNs).toBe(mtimeNs);
 });

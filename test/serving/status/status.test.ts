@@ -46,6 +46,13 @@ describe("a role's pulse", () => {
     expect(pulse.health()).toMatchObject({ ok: true, works: { own: { error: null } } });
   });
 
+  it("names a full disk, which Node reports as a plain Error", async () => {
+    const { pulse } = pulseOf();
+    const full = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
+    await expect(pulse.during("own", () => Promise.reject(full))).rejects.toThrow(full);
+    expect(pulse.health().works.own).toMatchObject({ error: "storage" });
+  });
+
   it("counts a work from when it is asked for, and no more once it is not", async () => {
     const { clock, pulse, done } = pulseOf("publish");
     await done("publish");
