@@ -52,7 +52,11 @@ export function sourceName(url: string): string {
   return username || password || search ? `${origin}${pathname}` : url;
 }
 
-const addressSetting = z.url({ protocol: /^https?$/ });
+/** Schema of a setting that is an http(s) address. */
+export const addressSetting = z.url({
+  protocol: /^https?$/,
+  error: "expected an address such as https://host.example/",
+});
 const knownCatalogue = z
   .enum(Object.keys(KNOWN_CATALOGUES) as [string, ...string[]])
   .transform((name) => KNOWN_CATALOGUES[name]!);

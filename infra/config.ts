@@ -1,9 +1,10 @@
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
-import { CatalogueSetting, toCatalogue } from "./catalogues.ts";
+import { addressSetting, CatalogueSetting, toCatalogue } from "./catalogues.ts";
 import { parseNetwork } from "./egress/address.ts";
 import { Failure } from "./errors.ts";
+import { nearName } from "./near-name.ts";
 import { addAddressSecrets, addSecrets } from "./secrets.ts";
 import { parseUrl } from "./url.ts";
 
@@ -14,7 +15,8 @@ export class ConfigError extends Failure {
   }
 }
 
-const money = z.string().regex(/^\d{1,12}\.\d{1,6}$/, 'expected money such as "0.10"');
+const MONEY_FORM = 'expected money such as "0.10"';
+const money = z.string(MONEY_FORM).regex(/^\d{1,12}\.\d{1,6}$/, MONEY_FORM);
 const powerOfTwo = z
   .int()
   .refine((n) => n >= 1 && n <= 64 && Number.isInteger(Math.log2(n)), "expected 1, 2, 4, 8, 16, 32 or 64");
@@ -70,7 +72,12 @@ export const Settings = z.strictObject({
   /** Folder of all local data: log, lake, stores, keys, the demo's market. */
   data_dir: z.string().min(1).default(".touchstone"),
   /** Public address of the service. Absolute links begin with it, and checkpoints name it as their origin. */
-  base_url: z.url({ protocol: /^https?$/ }).default("http://localhost:8402"),
+  base_url: addressSetting
+    .refine(
+      (text) => !/[?#]|^[^/]*\/\/[^/]*@/.test(text),
+      "expected an address without a query, a fragment and credentials: it is part of every link, and of the log's name",
+    )
+    .default("http://localhost:8402"),
   /**
    * Id of the ERC-8004 agent that you minted for this service, `eip155:8453:0xREGISTRY/ID`, for the registration file
    * that the service publishes. null: no agent.
@@ -117,10 +124,7 @@ export const Settings = z.strictObject({
       orders: bucket.nullable().default(null),
       region: z.string().min(1).default("us-east-1"),
       /** Address of the S3 server; null: Amazon's. */
-      endpoint: z
-        .url({ protocol: /^https?$/ })
-        .nullable()
-        .default(null),
+      endpoint: addressSetting.nullable().default(null),
       private_key_id: z.string().nullable().default(null),
       private_key: z.string().nullable().default(null),
       public_key_id: z.string().nullable().default(null),
@@ -143,7 +147,7 @@ export const Settings = z.strictObject({
           // names its type.
           .max(2_400)
           .regex(/^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+={0,2}$/, "expected a verifier key: name+id+base64"),
-        url: z.url({ protocol: /^https?$/ }),
+        url: addressSetting,
       }),
     )
     .max(16)
@@ -198,10 +202,7 @@ export const Settings = z.strictObject({
    * Reliable addresses on other machines. If most of them fail when a seller's endpoint fails, the fault counts as
    * ours. Observers need at least one.
    */
-  control_urls: z
-    .array(z.url({ protocol: /^https?$/ }))
-    .max(8)
-    .default([]),
+  control_urls: z.array(addressSetting).max(8).default([]),
   /** File of mappings: which endpoints are asked questions with a known answer, and how (docs/classes.md). */
   classes_file: z.string().min(1).nullable().default(null),
   /**
@@ -224,10 +225,7 @@ export const Settings = z.strictObject({
   ports: z.array(z.int().min(1).max(65535)).max(64).default([]),
   chain: z
     .strictObject({
-      rpc_url: z
-        .url({ protocol: /^https?$/ })
-        .nullable()
-        .default(null),
+      rpc_url: addressSetting.nullable().default(null),
       network: caip2.default("eip155:84532"),
       /** Contract of the token that is paid with; null: the network's USDC. */
       asset: z.string().nullable().default(null),
@@ -240,10 +238,7 @@ export const Settings = z.strictObject({
       z.strictObject({
         id: caip2,
         /** Nodes in the order in which they are asked, until one answers. */
-        rpc_urls: z
-          .array(z.url({ protocol: /^https?$/ }))
-          .min(1)
-          .max(8),
+        rpc_urls: z.array(addressSetting).min(1).max(8),
         /** Number of nodes that have to agree on a settlement before it is believed. */
         agree: z.int().min(1).max(8).default(1),
         /**
@@ -309,7 +304,7 @@ export const Settings = z.strictObject({
           z.union([
             z.literal("own"),
             z.strictObject({
-              url: z.url({ protocol: /^https?$/ }),
+              url: addressSetting,
               headers: z.record(z.string().max(100), z.string().max(4096)).default({}),
             }),
           ]),
@@ -353,7 +348,7 @@ export const Settings = z.strictObject({
        */
       model: z
         .strictObject({
-          url: z.url({ protocol: /^https?$/ }),
+          url: addressSetting,
           name: z.string().min(1).max(200),
           headers: z.record(z.string().max(100), z.string().max(4096)).default({}),
         })
@@ -366,9 +361,10 @@ export const Settings = z.strictObject({
        */
       search: z
         .strictObject({
-          url: z
-            .url({ protocol: /^https?$/ })
-            .refine((text) => text.includes("{question}"), "expected an address that contains {question}"),
+          url: addressSetting.refine(
+            (text) => text.includes("{question}"),
+            "expected an address that contains {question}",
+          ),
           headers: z.record(z.string().max(100), z.string().max(4096)).default({}),
           results: z.string().max(500).default("/results"),
           address: z.string().max(500).default("/url"),
@@ -527,9 +523,45 @@ const JSON_FORMS: Record<string, string> = {
 
 /** Describes a wrong value; for an environment variable that must be a list or an object, by the expected JSON form. */
 function describeIssue(issue: z.core.$ZodIssue, fromEnv: boolean): string {
+  if (issue.code === "unrecognized_keys") {
+    const names = namesAt(issue.path);
+    const near = issue.keys.flatMap((key) => nearName(key, names) ?? []);
+    return `there is no setting ${issue.keys.join(", ")}${didYouMean(near)}`;
+  }
   const form = fromEnv && issue.code === "invalid_type" ? JSON_FORMS[issue.expected] : undefined;
   return form === undefined ? issue.message : `expected ${form}`;
 }
+
+const didYouMean = (names: readonly string[]): string =>
+  names.length === 0 ? "" : `; did you mean ${names.join(", ")}?`;
+
+/** Returns the first issue of each value: further ones follow from it, such as a text that is no list and too long. */
+const firstIssues = ({ issues }: z.ZodError): z.core.$ZodIssue[] => {
+  const byPath = new Map<string, z.core.$ZodIssue>();
+  for (const issue of issues) {
+    const path = JSON.stringify(issue.path);
+    if (!byPath.has(path)) byPath.set(path, issue);
+  }
+  return [...byPath.values()];
+};
+
+/** Returns the names of the settings in the object at a path; empty if the schema has no such object. */
+function namesAt(path: readonly PropertyKey[]): string[] {
+  let schema: z.core.$ZodType | undefined = Settings;
+  for (const key of path) {
+    if (schema instanceof z.ZodObject) schema = schema.shape[String(key)];
+    else schema = schema instanceof z.ZodArray ? schema.element : undefined;
+    schema = schema && withoutDefault(schema);
+    if (schema instanceof z.ZodNullable) schema = withoutDefault(schema.unwrap());
+  }
+  return schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
+}
+
+/** Returns the variables of all settings that a variable can set. */
+const allVariables = (): string[] =>
+  namesAt([])
+    .flatMap((name) => [name, ...namesAt([name]).map((inner) => `${name}_${inner}`)])
+    .map((name) => `${PREFIX}${name.toUpperCase()}`);
 
 /** Parses a variable as JSON (`8402`, `true`, `["https://.."]`), or takes it as text (`warn`). */
 function parseSetting(text: string): unknown {
@@ -569,7 +601,8 @@ function applyEnvironment(settings: Record<string, unknown>, env: NodeJS.Process
     if (!name.startsWith(PREFIX) || NOT_SETTINGS.has(name) || text === undefined) continue;
     const path = settingPath(name);
     if (!path) {
-      problems.push(`${name} (environment): there is no such setting`);
+      const near = [nearName(name, allVariables()) ?? []].flat();
+      problems.push(`${name} (environment): there is no such setting${didYouMean(near)}`);
       continue;
     }
     const value = parseVariable(path, text);
@@ -610,7 +643,10 @@ function addSecretsOf(settings: z.infer<typeof Settings>): void {
 export function problemsIn(settings: object): { at: string; says: string }[] {
   const parsed = Settings.safeParse(settings);
   if (parsed.success) addSecretsOf(parsed.data);
-  return (parsed.error?.issues ?? []).map(({ path, message }) => ({ at: path.join("."), says: message }));
+  return (parsed.error ? firstIssues(parsed.error) : []).map((issue) => ({
+    at: issue.path.join("."),
+    says: describeIssue(issue, false),
+  }));
 }
 
 /** Returns the path of the settings file: `file`, else `TOUCHSTONE_CONFIG`, else `touchstone.json` in the working folder. */
@@ -644,7 +680,7 @@ export function loadConfig(
   const environmentPaths = applyEnvironment(settings, { ...env, ...flags }, problems);
   const parsed = Settings.safeParse(settings);
   if (!parsed.success) {
-    for (const issue of parsed.error.issues) {
+    for (const issue of firstIssues(parsed.error)) {
       const issuePath = issue.path.map(String);
       const fromEnv = environmentPaths.some((key) => key.every((part, i) => part === issuePath[i]));
       const where = fromEnv

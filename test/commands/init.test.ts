@@ -108,14 +108,14 @@ describe("touchstone init", () => {
   });
 
   test.each<[string, Answers, string, RegExp]>([
-    ["a name with a blank", { name: "record example" }, "name", /URL/],
-    ["another scheme", { name: "ftp://record.example" }, "name", /URL/],
+    ["a name with a blank", { name: "record example" }, "name", /such as https:/],
+    ["another scheme", { name: "ftp://record.example" }, "name", /such as https:/],
     ["a chain that is no EVM chain", { network: "base" }, "network", /eip155:8453/],
     ["a chain whose USDC nobody knows", { network: "eip155:999999" }, "network", /USDC of eip155:999999/],
-    ["a node that is no address", { rpc: ["node-a"] }, "rpc", /URL/],
+    ["a node that is no address", { rpc: ["node-a"] }, "rpc", /such as https:/],
     ["no node", { rpc: [] }, "rpc", /1 items|Too small/i],
     ["no control address", { control: [] }, "control", /nothing is paid/],
-    ["a control address that is none", { control: ["one.example"] }, "control", /URL/],
+    ["a control address that is none", { control: ["one.example"] }, "control", /such as https:/],
     ["a catalogue that nobody knows", { catalogue: ["bazar"] }, "catalogue", /cdp-bazaar/],
   ])("%s: refused under the option's name, and nothing is written", async (_, wrong, option, says) => {
     const answers = { ...RIGHT, ...wrong };

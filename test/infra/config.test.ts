@@ -108,7 +108,9 @@ test.each([
 
 test("what is wrong inside of a list says which of it", () => {
   const env = { TOUCHSTONE_CONTROL_URLS: '["https://a.example/","b.example"]' };
-  expect(() => loadConfig(fileWith({}), env)).toThrow("TOUCHSTONE_CONTROL_URLS_1 (environment): Invalid URL");
+  expect(() => loadConfig(fileWith({}), env)).toThrow(
+    "TOUCHSTONE_CONTROL_URLS_1 (environment): expected an address such as https://",
+  );
 });
 
 test("priorities are named as addresses and capabilities are", () => {
@@ -126,4 +128,58 @@ test("a file that was asked for and is not there is an error", () => {
 test("every wrong setting is named at once", () => {
   const file = fileWith({ port: -1, log_partitions: 5 });
   expect(() => loadConfig(file, {})).toThrow(/port[\s\S]*log_partitions/);
+});
+
+test.each([
+  "https://record.example/?x=1",
+  "https://record.example/?",
+  "https://record.example/#a",
+  "https://u:p@record.example",
+])("base_url %s is refused: it would be in the log's name", (base_url) => {
+  expect(() => loadConfig(fileWith({ base_url }), {})).toThrow("without a query, a fragment and credentials");
+});
+
+test("base_url keeps its path as it is", () => {
+  for (const base_url of ["https://record.example/touch/@stone", "http://127.0.0.1:8402/"])
+    expect(loadConfig(fileWith({ base_url }), {}).base_url).toBe(base_url);
+});
+
+test.each([
+  [{ base_url: "record.example" }, "base_url (FILE): expected an address such as https://host.example/"],
+  [{ control_urls: ["ftp://x"] }, "control_urls.0 (FILE): expected an address such as https://host.example/"],
+  [
+    { catalogues: [{ url: "b.example" }] },
+    "catalogues.0.url (FILE): expected an address such as https://host.example/",
+  ],
+  [
+    { networks: [{ id: "eip155:8453", rpc_urls: ["node-a.example"] }] },
+    "networks.0.rpc_urls.0 (FILE): expected an address such as https://host.example/",
+  ],
+  [{ control_urls: "https://one.example" }, "control_urls (FILE): Invalid input: expected array, received string"],
+  [{ spend: { per_day: 25 } }, 'spend.per_day (FILE): expected money such as "0.10"'],
+  [{ base_urls: "https://a.example" }, "the file (FILE): there is no setting base_urls; did you mean base_url?"],
+  [{ prot: 1, zzz: 1 }, "the file (FILE): there is no setting prot, zzz; did you mean port?"],
+  [{ spend: { per_dya: "1.00" } }, "spend (FILE): there is no setting per_dya; did you mean per_day?"],
+  [
+    { networks: [{ id: "eip155:8453", rpc_url: "x", rpc_urls: ["https://a.example"] }] },
+    "networks.0 (FILE): there is no setting rpc_url; did you mean rpc_urls?",
+  ],
+  [{ "[1]": 1 }, "the file (FILE): there is no setting [1]"],
+])("a wrong value is one problem, which says what to write: %j", (settings, problem) => {
+  const file = fileWith(settings);
+  expect(() => loadConfig(file, {})).toThrow(
+    expect.objectContaining({ problems: [problem.replace("FILE", file)] }) as unknown as Error,
+  );
+});
+
+test.each([
+  ["TOUCHSTONE_PROT", "; did you mean TOUCHSTONE_PORT?"],
+  ["TOUCHSTONE_SPEND_PER_DYA", "; did you mean TOUCHSTONE_SPEND_PER_DAY?"],
+  ["TOUCHSTONE_SOMETHING_ELSE_ENTIRELY", ""],
+])("the unknown variable %s names the near one", (name, near) => {
+  expect(() => loadConfig(fileWith({}), { [name]: "1" })).toThrow(
+    expect.objectContaining({
+      problems: [`${name} (environment): there is no such setting${near}`],
+    }) as unknown as Error,
+  );
 });
