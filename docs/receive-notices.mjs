@@ -3,6 +3,10 @@ import { createPublicKey, verify } from "node:crypto";
 import { createServer } from "node:http";
 
 const [keysUrl, port] = process.argv.slice(2);
+if (!port) {
+  console.error("usage: node receive-notices.mjs https://HOST/.well-known/svc-keys.json 8080");
+  process.exit(2);
+}
 const OLDEST_S = 300;
 const MAX_BODY_BYTES = 262_144;
 const KEYS_EVERY_MS = 60_000;

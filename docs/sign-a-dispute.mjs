@@ -5,6 +5,10 @@
 import { createPrivateKey, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 
+if (process.argv.length < 3 || !process.env.PAYEE_KEY) {
+  console.error("usage: PAYEE_KEY=.. node sign-a-dispute.mjs statement.json > signed.json");
+  process.exit(2);
+}
 const members = Object.entries(JSON.parse(readFileSync(process.argv[2], "utf8")));
 // RFC 8785: members in the order of their names, no spaces. JSON.stringify prints exactly that for texts and null.
 const statement = JSON.stringify(Object.fromEntries(members.sort(([a], [b]) => (a < b ? -1 : 1))));

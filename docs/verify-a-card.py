@@ -142,6 +142,8 @@ def prove(bundle, log_key=None, witness_key=None):
     return f"proven: {of} {card['band']}, leaf {bundle['index']} of {size} of {origin}, cosigned at {at}"
 
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python verify-a-card.py FILE [LOG_KEY [WITNESS_KEY]]")
 try:
     with open(sys.argv[1], encoding="utf-8") as file:
         print(prove(json.load(file), *sys.argv[2:4]))

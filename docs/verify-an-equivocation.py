@@ -99,6 +99,8 @@ def prove(file, given):
     return f"proven: {origin} signed two histories: {size} leaves have the roots {root.hex()} and {prefix.hex()}{believed}"
 
 
+if len(sys.argv) < 2:
+    sys.exit("usage: python verify-an-equivocation.py FILE [LOG_KEY..]")
 try:
     with open(sys.argv[1], encoding="utf-8") as file:
         print(prove(json.load(file), sys.argv[2:]))

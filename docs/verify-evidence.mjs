@@ -5,6 +5,12 @@ import { createHash, createPublicKey, verify } from "node:crypto";
 import { readFileSync } from "node:fs";
 
 const args = process.argv.slice(2);
+if (args.length < 3) {
+  console.error(
+    "usage: node verify-evidence.mjs answer.json proof.json svc-keys.json [body] [--witness-policy policy]",
+  );
+  process.exit(2);
+}
 const at = args.indexOf("--witness-policy");
 const [, policyFile] = at < 0 ? [] : args.splice(at, 2);
 const [answer, proof, { keys }] = args.slice(0, 3).map((file) => JSON.parse(readFileSync(file, "utf8")));

@@ -221,3 +221,12 @@ test.each(["integrations", "facilitator", "skill", "cursor-rule", "reports"])(
     expect(html).toContain(`href="/docs/${page}"`);
   },
 );
+
+test.each(["verify-a-check.mjs", "verify-evidence.mjs", "sign-a-dispute.mjs", "receive-notices.mjs"])(
+  "%s without arguments prints its usage, and no stack",
+  async (script) => {
+    const run = promisify(execFile)(process.execPath, [`docs/${script}`], { env: {} });
+    const { code, stderr } = await run.catch((error: { code: number; stderr: string }) => error as never);
+    expect([code, stderr.split("\n")]).toEqual([2, [expect.stringContaining(`node ${script} `), ""]]);
+  },
+);
