@@ -1,5 +1,6 @@
 import { systemClock } from "../infra/clock.ts";
 import { Failure } from "../infra/errors.ts";
+import { addressOfOrigin } from "../infra/tree/checkpoint.ts";
 import { ED25519 } from "../infra/tree/note.ts";
 import { checkAge } from "../pipelines/mirror/state.ts";
 import { CardBundle, proveCardBundle, sourceOf } from "../pipelines/published/card-bundle.ts";
@@ -44,7 +45,7 @@ export async function verifyCommand(file: string, options: OptionsOf<"verify"> &
     `${card.capability_id}  ${card.band}  ${card.tier}  computed ${computed_at}`,
     `  ${why}`,
     `proven: leaf ${bundle.index} of the ${size} leaves of ${origin}, cosigned at ${cosigned_at ?? "no time"}`,
-    `next: a newer card may stand in the record: touchstone recompute ${card.capability_id} --from https://${origin}`,
+    `next: a newer card may stand in the record: touchstone recompute ${card.capability_id} --from ${addressOfOrigin(origin)}`,
   ]);
 }
 

@@ -52,6 +52,13 @@ export interface CheckpointTrust {
  */
 export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/\//, "").replace(/\/+$/, "");
 
+/**
+ * Returns the address that an origin probably stands for. An origin has no scheme; a service on this machine, such as
+ * the demo, has no TLS.
+ */
+export const addressOfOrigin = (origin: string): string =>
+  `${/^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])(?:[:/]|$)/.test(origin) ? "http" : "https"}://${origin}`;
+
 /** Returns the name of the key of the log's own witness. */
 export const witnessName = (origin: string): string => `${origin}/witness`;
 

@@ -1,9 +1,16 @@
 import { createPrivateKey, createPublicKey, sign } from "node:crypto";
 import { gzipSync } from "node:zlib";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, test } from "vitest";
 import { verifyBytes } from "../../../infra/keys/verify.ts";
 import { BadBundle, decodeEntries, encodeEntries, packBundle, unpackBundle } from "../../../infra/tree/bundle.ts";
-import { logId, openCheckpoint, signCheckpoint, witnessName } from "../../../infra/tree/checkpoint.ts";
+import {
+  addressOfOrigin,
+  logId,
+  openCheckpoint,
+  originOf,
+  signCheckpoint,
+  witnessName,
+} from "../../../infra/tree/checkpoint.ts";
 import { MAX_SKEW_MS } from "../../../infra/tree/cosignature.ts";
 import {
   BadNote,
@@ -200,4 +207,15 @@ describe("checkpoints", () => {
     expect(() => signCheckpoint(HEAD, WITNESS, WITNESS, AT)).toThrow(BadNote));
 
   it("name the log in a cursor", () => expect(logId(ORIGIN)).toMatch(/^[0-9a-f]{16}$/));
+});
+
+test.each([
+  ["localhost:8402", "http://localhost:8402"],
+  ["127.0.0.1", "http://127.0.0.1"],
+  ["[::1]:8402/record", "http://[::1]:8402/record"],
+  ["record.example", "https://record.example"],
+  ["localhost.example/record", "https://localhost.example/record"],
+])("the origin %s is probably at %s", (origin, address) => {
+  expect(addressOfOrigin(origin)).toBe(address);
+  expect(originOf(address)).toBe(origin);
 });
