@@ -225,8 +225,10 @@ test.each(["integrations", "facilitator", "skill", "cursor-rule", "reports"])(
 test.each(["verify-a-check.mjs", "verify-evidence.mjs", "sign-a-dispute.mjs", "receive-notices.mjs"])(
   "%s without arguments prints its usage, and no stack",
   async (script) => {
-    const run = promisify(execFile)(process.execPath, [`docs/${script}`], { env: {} });
-    const { code, stderr } = await run.catch((error: { code: number; stderr: string }) => error as never);
+    const { code, stderr } = await promisify(execFile)(process.execPath, [`docs/${script}`], { env: {} }).then(
+      (ran) => ({ code: 0, ...ran }),
+      (error: { code: number; stderr: string }) => error,
+    );
     expect([code, stderr.split("\n")]).toEqual([2, [expect.stringContaining(`node ${script} `), ""]]);
   },
 );
