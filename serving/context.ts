@@ -167,7 +167,7 @@ export interface Service extends Omit<ServingDeps, "looks" | "clientFile" | "pro
   listingChecks: ListingChecks;
   listingCheckLimiter: Limiter;
   watchers: Watchers;
-  /** Returns the key of the client behind a socket address and an X-Forwarded-For header. */
+  /** Returns the key by which limits count a client, from its socket address and its X-Forwarded-For header. */
   clientKeyOf: (peer: string | undefined, forwarded: string | null) => string;
 }
 

@@ -183,7 +183,8 @@ export class FoldFile {
     const isOfThisLog = head.log === this.folder.logId() && head.topic === topic && head.partitions === log.partitions;
     if (!isOfThisLog) return this.#ignoreFile("it is of another log");
     for (const read of head.read) {
-      if (!(await isStillInLog(log, topic, read))) return this.#ignoreFile("the log does not hold what it has read");
+      if (!(await continuesLastRead(log, topic, read)))
+        return this.#ignoreFile("the log does not hold what it has read");
     }
     return head.read;
   }
@@ -209,10 +210,10 @@ export class FoldFile {
 }
 
 /**
- * Reports whether the log still holds the record that was read last (the one before `next`), or has dropped it
- * because of its age. False when the log ends earlier or holds another record there.
+ * Returns true if the log holds the record that was read last (the one before `next`), and also if the log has dropped
+ * that record because of its age. Returns false if the log ends earlier, or holds another record there.
  */
-async function isStillInLog(
+async function continuesLastRead(
   log: Pick<Log, "read" | "bounds">,
   topic: string,
   { partition, next, last }: ReadPosition,

@@ -97,7 +97,7 @@ export function openLogFile(path: string, options: LogFileOptions): LogFile {
   }
   const db = new Database(path, { timeout: busyMs });
   try {
-    assertSqlite(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
+    assertSqliteVersion(db.prepare<[], string>("SELECT sqlite_version()").pluck().get() ?? "");
     setDurable(db, path, busyMs);
     const made = db.transaction(() => createOrCheck(db, path, topics, partitions, known)).immediate();
     if (maxBytes !== undefined) db.pragma(`max_page_count = ${Math.max(1, Math.floor(maxBytes / PAGE_BYTES))}`);
@@ -150,7 +150,7 @@ function createSync(
 }
 
 /** Checks the version of the SQLite library. @throws LogRefused when it is older than {@link MIN_SQLITE} */
-export function assertSqlite(version: string): void {
+export function assertSqliteVersion(version: string): void {
   const [a, b] = [version, MIN_SQLITE].map((v) => v.split(".").map(Number));
   const firstDifference = b!.findIndex((part, i) => part !== a![i]);
   const isOlder = firstDifference >= 0 && !(a![firstDifference]! > b![firstDifference]!);

@@ -25,7 +25,7 @@ export interface KnownToken extends SigningDomain {
 }
 
 /**
- * USDC by chain, from the x402 package; its table includes every entry of mppx's. Needed because an mpp challenge
+ * USDC by chain, from the x402 package; its table includes every entry of the table in the package mppx. Needed because an mpp challenge
  * (`WWW-Authenticate: Payment`) does not carry the token's signing domain, as x402 terms do, and a signature under a
  * wrong domain is invalid.
  */

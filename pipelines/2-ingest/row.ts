@@ -94,7 +94,7 @@ function rowOf(record: LogRecord, envelope: Omit<Envelope, "body">, body: string
   return { ok: true, row };
 }
 
-/** Converts a line of a rejected record back to the record as it was read from the log. */
+/** Converts a stored rejected record back to the record of the log from which it was made. */
 export const recordOf = (rejected: Rejected): LogRecord => ({
   topic: rejected.topic,
   partition: rejected.partition,

@@ -36,7 +36,7 @@ const toWindow = (now: Date): Window => ({ window_start: windowStart(now).getTim
 
 /** A row of `grade_endpoints` (sql/grade/chunk). */
 interface EndpointRow {
-  /** Number of the endpoint in its chunk. */
+  /** Index of the endpoint within its chunk. */
   ep: number;
   cap: string;
   pay_to: string | null;

@@ -3,6 +3,7 @@ import { isCounted, readSample } from "./sample.ts";
 
 /**
  * Bits in which sql/grade/chunk (packed) encodes the facts of a row. `kind`, `honest` and `schema` have two bits each.
+ * `kind` is 0 for a probe of ours, 1 for our paid call, 2 for a call that its buyer published.
  * The last four members are the values of one field of three bits, which is 0 without a fault; `fault` means any other
  * fault. The higher bits of the number are the row's time.
  */

@@ -183,7 +183,8 @@ function measureLatency(ownRows: readonly SampleReading[]): Sums["latency"] {
 /**
  * Computes the sums of one endpoint from its rows. sql/grade and fold.ts compute the same sums from the lake; this
  * second implementation is simple and needs no database.
- * @param version version of our checks, by which cards list their evidence (listsRepeatedAnswers)
+ * @param version version of our checks. It decides whether the list of evidence repeats the hashes of equal answers
+ * (listsRepeatedAnswers)
  */
 export function sumRows(endpoint: Endpoint, now: Date, version: string = VERIFIER_VERSION): Sums {
   const since = windowStart(now);

@@ -2,7 +2,10 @@ import { createHash } from "node:crypto";
 import { canonicalText } from "../../infra/canonical.ts";
 import { addressKey } from "../record/networks.ts";
 
-/** An endpoint that took money without an answer within the window, with its payee and registrable domain. */
+/**
+ * An endpoint that, in the window of days that is graded, took money at least once and gave no answer for it; with its
+ * payee and registrable domain.
+ */
 export interface NonDeliveringSeller {
   cap: string;
   pay_to: string | null;

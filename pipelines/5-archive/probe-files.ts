@@ -69,10 +69,10 @@ export async function makeProbeFiles(
     const bounds = JSON.stringify(parts.map(({ part, first, next }) => ({ part, first, next })));
     const params = { files: segments.files, others: JSON.stringify([emptyFile, ...others]), type, day, bounds };
     for await (const batch of printer.batches(sql("archive/lines"), params)) {
-      const partColumn = batch.getColumnVector(0) as DuckDBVector<number>;
+      const partitionColumn = batch.getColumnVector(0) as DuckDBVector<number>;
       const lineColumn = batch.getColumnVector(1) as DuckDBBlobVector;
       for (let row = 0; row < batch.rowCount; row++) {
-        if (output.add(partColumn.getItem(row)!, lineColumn.getItemBytes(row)!)) await output.close();
+        if (output.add(partitionColumn.getItem(row)!, lineColumn.getItemBytes(row)!)) await output.close();
       }
       await output.flush();
     }

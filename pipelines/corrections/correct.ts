@@ -111,7 +111,10 @@ function targetAllRecords(record: EndpointRecord, now: string): Target {
   return { record_id: null, observed_at: null };
 }
 
-/** Number of samples observed before `before` that no correction has withdrawn. */
+/**
+ * Number of samples observed before `before` that no correction has withdrawn. A record with a `sampleId` only adds to
+ * the sample of another record, so it is not counted.
+ */
 export const countNotWithdrawn = ({ records, correctionRecords }: EndpointRecord, before: string): number =>
   [...records].filter(
     ([id, { sampleId, observedAt }]) =>

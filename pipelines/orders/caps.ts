@@ -133,8 +133,9 @@ export interface Refusal {
 }
 
 /**
- * Whether a buyer may have a call: a refusal, or else `credit`, which is true if a limit over all buyers is reached
- * and the fees that the buyer has paid cover the risk.
+ * Whether a buyer may have a call: a refusal, or else `credit`. `credit` is false if the call fits into all limits. It
+ * is true if a limit over all buyers is reached, and the call is allowed only because the fees that this buyer has paid
+ * cover the risk.
  */
 export type Standing = Refusal | { credit: boolean };
 

@@ -193,7 +193,8 @@ const isExact = ({ scheme }: Order): boolean => scheme === "exact";
 const isEscrow = ({ scheme }: Order): boolean => scheme === "auth-capture";
 const hasPassed = (order: Order): boolean =>
   order.own ? order.own.result !== null : order.legs.at(-1)?.checked?.pass === true;
-const hasFailed = (order: Order): boolean => !hasPassed(order);
+/** Also true before anything was checked. */
+const hasNotPassed = (order: Order): boolean => !hasPassed(order);
 
 /**
  * May a seller be paid now? In an order with escrow only once the buyer's money is held; after another seller's
@@ -232,11 +233,11 @@ const RULES: Readonly<Record<Exclude<Order["state"], "claimed">, Rule>> = {
   // Only an order without money in escrow is released; an order with escrow is voided instead.
   released: {
     from: ["verified", "checked"],
-    when: (order) => hasFailed(order) && (isExact(order) || order.state === "verified"),
+    when: (order) => hasNotPassed(order) && (isExact(order) || order.state === "verified"),
   },
   void_intent: {
     from: ["held", "checked", "void_unknown", "voided"],
-    when: (order) => isEscrow(order) && hasFailed(order),
+    when: (order) => isEscrow(order) && hasNotPassed(order),
   },
   voided: { from: ["void_intent", "void_unknown", "voided"] },
   void_unknown: { from: ["void_intent"] },

@@ -48,7 +48,7 @@ const REFUND_VALID_S = 600;
  */
 const AUTHORIZED_STATES: ReadonlySet<Order["state"]> = new Set(["rejected", "released", "written_off"]);
 
-const hasFailed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
+const hasNotPassed = (order: Order): boolean => order.legs.at(-1)?.checked?.pass !== true;
 
 /**
  * A kind of orders that recovery checks equally often. A look is one check of one order; a turn checks the orders
@@ -303,7 +303,7 @@ export class Recovery {
       const fault = pass || leg.result?.unmet ? null : leg.result ? ("seller" as const) : ("ours" as const);
       await orders.step(order, { state: "checked", leg: leg.leg, pass, last: true, fault });
     }
-    if (hasFailed(order)) await orders.step(order, createReleaseStep(order, "The answer did not pass."));
+    if (hasNotPassed(order)) await orders.step(order, createReleaseStep(order, "The answer did not pass."));
     else await orders.step(order, { state: "settle_intent" });
   }
 

@@ -243,7 +243,10 @@ const needOf = ({ network, asset, amountAtomic, maxTimeoutSeconds }: PayableEntr
   validForS: Math.min(maxTimeoutSeconds, SELLER_VALIDITY_S),
 });
 
-/** Returns why we have no money to pay a seller with, as a sentence; null for any other error. */
+/**
+ * Returns, as a sentence, why a seller cannot be paid now, if the error means that the chain does not answer or that our
+ * wallets have too little money; null for any other error.
+ */
 function whyNoFloat(error: unknown): string | null {
   if (error instanceof ChainDown) return "The chain cannot be asked now.";
   return error instanceof NoWallet ? "We have not enough money to pay this seller with now." : null;

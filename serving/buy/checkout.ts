@@ -433,8 +433,9 @@ export class Checkout {
       throw error instanceof StepNotSeen ? notWrittenProblem() : error;
     });
     if (bytes === null) throw expiredProblem(order);
-    const leg = order.legs.at(-1);
-    const result = order.own?.result ?? leg!.result!;
+    // Of the sellers that were tried one after the other, the last one gave the answer that passed.
+    const lastLeg = order.legs.at(-1);
+    const result = order.own?.result ?? lastLeg!.result!;
     const { network, payer } = order;
     return new FastResponse(new Uint8Array(bytes), {
       status: "status" in result ? (result.status ?? 200) : 200,
@@ -445,7 +446,7 @@ export class Checkout {
         "content-security-policy": "sandbox; default-src 'none'",
         ...OPEN_HEADERS,
         "touchstone-order": order.id,
-        ...(leg?.judgedBy ? { "touchstone-judged-by": leg.judgedBy } : {}),
+        ...(lastLeg?.judgedBy ? { "touchstone-judged-by": lastLeg.judgedBy } : {}),
         ...(salts ? { "touchstone-salt-request": salts.request, "touchstone-salt-response": salts.response } : {}),
         ...paymentResponseHeader(version, { network, payer, tx: order.charged!.tx }),
       },

@@ -46,11 +46,11 @@ function whenPart(row: VolatileRow | undefined, isSilent: boolean, answeredDay: 
 export function seenPart(view: View, cap: string, answeredDay: string | null, now: Date): unknown {
   const isSilent = isDark(view.entry(cap));
   const row = view.row(cap);
-  const retry = retryVerdictOf(row, now);
+  const retryVerdict = retryVerdictOf(row, now);
   return html`<section aria-labelledby="seen" class="rule"><h2 id="seen">What was seen</h2><dl>
 <dt>Price per call</dt><dd>${row?.price ? html`${formatPrice(row.price)} ${assetWords(row.asset)}${row.distinct_prices > 1 ? html`<br><span class="soft small">${row.distinct_prices} different prices so far</span>` : ""}` : NONE}</dd>
 <dt>Paid calls</dt><dd>${row?.paid_calls ?? NONE}</dd>
-<dt>Retry after a lost answer</dt><dd>${retry.verdict}: ${retry.says}${retry.at === null ? "" : html` <span class="soft">(${formatTime(retry.at)})</span>`}</dd>
+<dt>Retry after a lost answer</dt><dd>${retryVerdict.verdict}: ${retryVerdict.says}${retryVerdict.at === null ? "" : html` <span class="soft">(${formatTime(retryVerdict.at)})</span>`}</dd>
 <dt>Free handshakes</dt><dd>${row ? `${row.probes}, ${row.answered} answered, ${row.asked_for_payment} of them with a 402` : NONE}</dd>
 ${whenPart(row, isSilent, answeredDay)}
 ${namesRow("Protocol", row?.protocols)}${networksPart(row, view.entry(cap))}

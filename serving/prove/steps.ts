@@ -112,8 +112,9 @@ async function policyOfService({ checkpoint, keys }: Bundle): Promise<string> {
     witnessNames.push(`own${witnessNames.length}`);
     lines.push(`witness ${witnessNames.at(-1)} ${await vkeyOf(`${origin}/witness`, key, 4)}`);
   }
-  const quorum = witnessNames.length > 0 ? [`group own any ${witnessNames.join(" ")}`, "quorum own"] : ["quorum none"];
-  return `${[...lines, ...quorum].join("\n")}\n`;
+  const quorumLines =
+    witnessNames.length > 0 ? [`group own any ${witnessNames.join(" ")}`, "quorum own"] : ["quorum none"];
+  return `${[...lines, ...quorumLines].join("\n")}\n`;
 }
 
 /**
@@ -360,7 +361,8 @@ export async function proveCard(proof: CardProof, options: ProveOptions): Promis
 const leafOf = (text: string): GradeLeaf => JSON.parse(text) as GradeLeaf;
 
 /**
- * Returns outcome and sentence for each part of a proof. The caller reports them for the parts that are valid.
+ * Returns for each part of a proof the outcome and the sentence to report if that part is valid. It does not judge
+ * validity: the caller leaves out the parts that are not valid.
  * @param hasReaderPolicy true: the reader gave the policy. false: it was made from the service's own keys
  */
 function partOutcomes(

@@ -64,7 +64,7 @@ interface RowChange {
 /**
  * Full-text index of the listed endpoints. The index is in a thread of its own, so a query never blocks the event
  * loop. The first query builds it; each later query first updates it to the view that is searched. All views share
- * it, so callers must drop endpoints that their view does not list.
+ * it, so callers must leave out of their result the endpoints that their view does not list.
  */
 export class WordIndex {
   /** Rows by capability id. */

@@ -154,9 +154,14 @@ function limitForSeller(listing: ParsedListing): ParsedListing {
     ...listing.items.slice(MAX_ITEMS).map((row) => rejectRow("too_many", row)),
   ];
   const excess = rejectedRows.length - MAX_ITEMS;
-  const limitedRows =
+  const limitedRejectedRows =
     excess > 0 ? [...rejectedRows.slice(0, MAX_ITEMS), rejectRow("too_many", { more: excess })] : rejectedRows;
-  return { ...listing, items, rejected: limitedRows, whole: listing.whole && items.length === listing.items.length };
+  return {
+    ...listing,
+    items,
+    rejected: limitedRejectedRows,
+    whole: listing.whole && items.length === listing.items.length,
+  };
 }
 
 /**

@@ -147,8 +147,8 @@ class Session {
   async open(): Promise<{ reply: Reply; hasRpcResponse: boolean; isOpen: boolean }> {
     const params = { protocolVersion: SESSION_REVISION, capabilities: {}, clientInfo: this.#client };
     const reply = await this.#request("initialize", params);
-    const read = reply.http.body ? await this.#timeReading(this.reader.ask("welcome", reply)) : null;
-    const { hasRpcResponse, supportsOnlySessionless, version } = read?.ok ? read.value : NO_ANSWER;
+    const reading = reply.http.body ? await this.#timeReading(this.reader.ask("welcome", reply)) : null;
+    const { hasRpcResponse, supportsOnlySessionless, version } = reading?.ok ? reading.value : NO_ANSWER;
     if (supportsOnlySessionless) {
       this.#revision = SESSIONLESS_REVISION;
       return { reply, hasRpcResponse, isOpen: true };

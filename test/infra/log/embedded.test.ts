@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FixedClock } from "../../../infra/clock.ts";
 import { openEmbeddedLog } from "../../../infra/log/embedded.ts";
 import { LogBusy, LogClosed, LogRefused, OffsetGone } from "../../../infra/log/log.ts";
-import { assertSqlite } from "../../../infra/log/log-file.ts";
+import { assertSqliteVersion } from "../../../infra/log/log-file.ts";
 import { TOPICS } from "../../../pipelines/record/topics.ts";
 import { fc } from "../../helpers/histories.ts";
 import { logContract, record } from "./contract.ts";
@@ -87,7 +87,7 @@ describe("embedded log", () => {
     ["3.53.2", false],
     ["4.0.0", false],
   ])("SQLite %s is refused: %s", (version, refused) => {
-    const check = () => assertSqlite(version);
+    const check = () => assertSqliteVersion(version);
     if (refused) expect(check).toThrow(LogRefused);
     else expect(check).not.toThrow();
   });
