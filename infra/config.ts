@@ -323,9 +323,9 @@ export const Settings = z.strictObject({
       open_per_network: money.default("5.00"),
       open: money.default("20.00"),
       /**
-       * Largest amount that may be lost in a UTC day: through one seller's platform or endpoint, or through its address
-       * at endpoints without a letter (a grade from A to F); and through all buyers without credit, or all sellers
-       * without a letter.
+       * Largest amount that may be lost in a UTC day: through one seller's platform, endpoint or address (which then
+       * refuses only endpoints without a letter, a grade from A to F); and through all buyers without credit, or all
+       * sellers without a letter.
        */
       loss_per_seller_day: money.default("1.00"),
       loss_per_day: money.default("5.00"),

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { Network, PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
@@ -180,10 +181,7 @@ export async function signExact(entry: PayableEntry, wallet: Wallet, context: Si
     entry.x402Version === 1 ? await signVersion1(entry, signer) : await signVersion2(entry, signer);
   const { authorization } = payload.payload as unknown as { authorization: Record<string, string> };
   // The members are in the order in which the protocol's own client writes them.
-  const complete =
-    entry.x402Version === 1
-      ? payload
-      : { ...payload, ...echoedFields(context, authorization.nonce!), accepted: entry.raw };
+  const complete = entry.x402Version === 1 ? payload : { ...payload, ...echoedFields(context), accepted: entry.raw };
   return {
     headerName: header,
     headerValue: encodePaymentSignatureHeader(complete as PaymentPayload),
@@ -240,12 +238,9 @@ async function signVersion1(entry: PayableEntry, signer: Signer) {
  * Returns `resource` and `extensions` of the 402, which a v2 client sends back unchanged but for a required payment
  * identifier.
  */
-function echoedFields(
-  { resource, extensions }: SignContext,
-  nonce: string,
-): { resource?: unknown; extensions?: unknown } {
+function echoedFields({ resource, extensions }: SignContext): { resource?: unknown; extensions?: unknown } {
   return {
-    ...(extensions ? { extensions: addPaymentIdentifier(extensions, nonce) } : {}),
+    ...(extensions ? { extensions: addPaymentIdentifier(extensions) } : {}),
     ...(resource ? { resource } : {}),
   };
 }
@@ -257,13 +252,14 @@ const isObject = (value: unknown): value is Record<string, unknown> => typeof va
 
 /**
  * Adds an identifier to the payment if the 402 requires one (x402's extension `payment-identifier`; a seller refuses a
- * payment without it). The identifier is made from the nonce, so that a repeated payment has the same one, and has the
- * form that the protocol's own client gives it.
+ * payment without it). It is random, in the form that the protocol's own client gives it: one that could be computed
+ * from the nonce would tell the seller whose client this is, and would be known to everybody who reads the chain. A
+ * payment that is sent again is sent as it was signed, with the same identifier.
  */
-function addPaymentIdentifier(extensions: unknown, nonce: string): unknown {
+function addPaymentIdentifier(extensions: unknown): unknown {
   const extension = isObject(extensions) ? extensions[IDENTIFIER_EXTENSION] : undefined;
   if (!isObject(extension) || !isObject(extension.info) || extension.info.required !== true) return extensions;
-  const id = `pay_${nonce.slice(2, 34)}`;
+  const id = `pay_${randomUUID().replaceAll("-", "")}`;
   return {
     ...(extensions as object),
     [IDENTIFIER_EXTENSION]: { ...extension, info: { ...extension.info, id } },

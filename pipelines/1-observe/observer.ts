@@ -157,6 +157,8 @@ const SETTLE_POLL_MS = [250, 1_000, 2_000];
 const MAX_QUEUED = 100_000;
 /** Largest number of requests that passed before and are remembered. */
 const MAX_PASSED_INPUTS = 100_000;
+/** Largest number of MCP tools of which the form of their payment is remembered. */
+const MAX_PAYMENT_FORMS = 100_000;
 
 /** Sets the counters and gauges of a class to 0, so that they are exported before the first event. */
 function zeroClassMetrics(metrics: Pick<Metrics, "count" | "gauge">, name: string): void {
@@ -221,6 +223,7 @@ export function createObserver(parts: ObserverParts): Observer {
     retries: new Retries(memory),
     inFlight: new Set(),
     passedInputs: new BoundedMap(MAX_PASSED_INPUTS),
+    paymentForms: new BoundedMap(MAX_PAYMENT_FORMS),
     signal: stopController.signal,
   };
   const hostQueue = new HostQueue(config.hostsAtOnce, MAX_QUEUED, {

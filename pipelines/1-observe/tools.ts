@@ -5,6 +5,7 @@ import type { ClassQuestions } from "./classes/asking.ts";
 import type { FirstIntents } from "./first-intents.ts";
 import type { Hosts } from "./hosts.ts";
 import type { Intake } from "./listings/intake.ts";
+import type { PaymentForm } from "./mcp/answers.ts";
 import type { Ledger } from "./plan/spend.ts";
 import type { ControlCalls, ExchangeDeps } from "./probe/exchange.ts";
 import type { Recorder } from "./recorder.ts";
@@ -49,6 +50,11 @@ export interface Tools extends ExchangeDeps {
   inFlight: Set<string>;
   /** Requests that passed before, as `<cap> <sha256>`. If such a request fails later, its input is not to blame. */
   passedInputs: BoundedMap<string, true>;
+  /**
+   * The form in which MCP tools took the payment of a known call, by capability id. A blind call is sent in this form:
+   * it tries no second one.
+   */
+  paymentForms: BoundedMap<string, PaymentForm>;
   logger: Logger;
   metrics: Metrics;
   /** Aborted when the observer is stopped. */

@@ -1,8 +1,9 @@
 import { Failure } from "../../infra/errors.ts";
 import type { Checkpoint } from "../../infra/tree/checkpoint.ts";
+import { BadNote } from "../../infra/tree/note.ts";
 import { Unwitnessed } from "../../infra/tree/policy.ts";
-import { MissingObject, TileReader } from "../../infra/tree/tiles.ts";
-import { Forked, Unproven } from "../published/errors.ts";
+import { MissingObject, Tampered, TileReader } from "../../infra/tree/tiles.ts";
+import { Oversized, SourceDown, Unproven } from "../published/errors.ts";
 import { MAX_BYTES } from "../published/limits.ts";
 import { CHECKPOINT } from "../published/objects.ts";
 import { createSourceFetch, type Source } from "../published/source.ts";
@@ -123,6 +124,9 @@ async function treeHeadOrRotated(
   }
 }
 
+/** Errors that what a source shows, or does not show, is the cause of. */
+const SOURCE_FAULTS = [BadNote, Unproven, Unwitnessed, MissingObject, Tampered, Oversized, SourceDown];
+
 /**
  * Compares a refused checkpoint with the heads that were proven before, if the log's key signed it: it proves a fork
  * also if its witnesses did not cosign it, and the source may never show it again.
@@ -144,8 +148,8 @@ async function throwIfForked(
     const tiles = await TileReader.open(head.size, head.root, createSourceFetch(source));
     for (const earlierHead of smallerHeads) await checkExtends(head, earlierHead, tiles, state);
   } catch (error) {
-    // Without tiles that lead to its root, the checkpoint proves nothing.
-    if (error instanceof Forked || !(error instanceof Failure)) throw error;
+    // Without tiles that lead to its root, the checkpoint proves nothing. A full disk of ours must not hide a fork.
+    if (!SOURCE_FAULTS.some((kind) => error instanceof kind)) throw error;
   }
 }
 

@@ -34,8 +34,9 @@ export interface OrderCaps {
   /** Largest amount that may be at risk at once for all orders without credit whose buyer pays after delivery. */
   open: bigint;
   /**
-   * Largest amount that may be lost in a UTC day at one payTo (address to pay) through endpoints without a letter, at
-   * one platform (domain, with all names under it), at one endpoint.
+   * Largest amount that may be lost in a UTC day at one payTo (address to pay), at one platform (domain, with all names
+   * under it), at one endpoint. The limit of an address counts all its losses, and refuses only endpoints without a
+   * letter.
    */
   lossPerPayeeDay: bigint;
   lossPerPlatformDay: bigint;

@@ -260,6 +260,16 @@ describe("a look at a listing", () => {
     expect(seen.says).toBe(`It answered with status 308${target === null ? "" : `, a redirect to ${target}`}.`);
   });
 
+  test("names the target of the redirect whose status it tells, also after looks with other methods", async () => {
+    const seen = await look(
+      bare(({ method }) => {
+        if (method === "GET") return answer(308, "", { location: "/v2/sum" });
+        return method === "OPTIONS" ? answer(204, "", { allow: "POST" }) : answer(404, {});
+      }),
+    );
+    expect(seen.says).toBe(`It answered with status 308, a redirect to ${SELLER}/v2/sum.`);
+  });
+
   test("says which of several offers the stock client takes", async () => {
     const seen = await look(bare(() => terms402([entry({ scheme: "later" }), entry({ amount: "30000" }), entry()])));
     expect(seen.stock_client).toMatchObject({ verdict: "signs", offer: 1 });

@@ -252,7 +252,10 @@ export async function callTool(
   }
   const call = async (meta: Record<string, unknown> | null): Promise<ToolAnswer> =>
     readToolAnswer(reader, await session.call(tool.name, argumentsOf(tool, toolListing), meta));
-  const paid = payment === undefined ? null : await callWithPayment(call, payment, request.paymentForm);
+  const paid =
+    payment === undefined
+      ? null
+      : await callWithPayment(call, payment, request.paymentForm, request.stock === undefined);
   const answer = paid?.answer ?? (await call(null));
   await session.close();
   return {
@@ -265,6 +268,7 @@ export async function callTool(
 /**
  * Calls the tool with a payment. If the seller answers with its demand, it may take payments only in the other form, so
  * the call is repeated once in that form. Both carry one signature, whose nonce moves money only once.
+ * @param mayRepeat false for a blind call, since no other client repeats it: the seller would know that it is ours
  * @returns the answer that counts, which is the first one if the second was no other than a demand or was not sent; and
  * the forms that were sent
  */
@@ -272,12 +276,13 @@ async function callWithPayment(
   call: (meta: Record<string, unknown>) => Promise<ToolAnswer>,
   payment: string,
   firstForm: PaymentForm = "object",
+  mayRepeat = true,
 ): Promise<{ answer: ToolAnswer; forms: PaymentForm[] }> {
   const metaOf = (form: PaymentForm) => ({
     [PAYMENT_KEY]: form === "string" ? payment : JSON.parse(Buffer.from(payment, "base64").toString()),
   });
   const answer = await call(metaOf(firstForm));
-  if (answer.paymentForm === undefined) return { answer, forms: [firstForm] };
+  if (answer.paymentForm === undefined || !mayRepeat) return { answer, forms: [firstForm] };
   const otherForm = firstForm === "object" ? "string" : "object";
   const otherAnswer = await call(metaOf(otherForm));
   const { result } = otherAnswer;

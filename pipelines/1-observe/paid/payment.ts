@@ -33,17 +33,22 @@ export const isUnobserved = (tools: Pick<Tools, "signal">, result: EgressResult)
   result.outcome === "refused" ? result.reason === undefined : result.outcome !== "answered" && !!tools.signal?.aborted;
 
 /** Sends the request with the signed payment, both for the first time and for each repetition. */
-export function sendPaidRequest(deps: ExchangeDeps, payment: Payment): Promise<ExchangeResult> {
+export async function sendPaidRequest(tools: Tools, payment: Payment): Promise<ExchangeResult> {
   const { headerName: header, headerValue: value } = payment.signed;
   // A shutdown does not abort this request. Once money may move, a call whose end we do not observe counts as our own
   // fault.
   const options = {
     profile: "paid" as const,
     deadlineMs: payment.deadlineMs,
-    payment: { header, value, form: payment.prepared.probe.paymentForm },
+    payment: { header, value, form: tools.paymentForms.get(payment.cap) ?? payment.prepared.probe.paymentForm },
     stock: stockClientName(payment.cap, payment.call),
   };
-  return exchange(deps, payment.prepared.request, options);
+  const exchanged = await exchange(tools, payment.prepared.request, options);
+  const { result, mcp } = exchanged;
+  const form = mcp?.recordMembers.payment_forms?.at(-1);
+  const isTaken = result.outcome === "answered" && result.status !== 402;
+  if (form && isTaken && !payment.call.blind) tools.paymentForms.set(payment.cap, form);
+  return exchanged;
 }
 
 /**

@@ -21,7 +21,7 @@ const END_OF_OUTCOME = {
 /**
  * Decides whose fault the end of an observed paid call is (verification-method.md section 1). Every signed payment is
  * a sample of correctness, unless it has one of the first two faults:
- * - `ours`, in any of five cases:
+ * - `ours`, in any of six cases:
  *   - The call sent a control input, which is a trial of one of our mappings (asking.ts) and never a sample, whatever
  *     its result. The intent, which is recorded before the payment is sent, marks such a call.
  *   - A control call (a request to an address that we know to be up) failed too.
@@ -29,6 +29,8 @@ const END_OF_OUTCOME = {
  *   - Our payment could not have been settled (payment.ts, checkOwnFault).
  *   - No money moved and our own event loop was stalled at the deadline, so the answer may have arrived unread. (If
  *     money moved, the proof is sent again, which distinguishes an honest seller from a thief.)
+ *   - No money moved, and a blind call of an MCP tool was answered with the demand again, before a known call showed in
+ *     which form the tool takes a payment. A blind call tries one form only.
  * - `bad_input`: the input was synthetic, no money moved, and this input never passed before.
  * - `blocked`: a wall (a bot check, 403 or 429). The sample counts, since a seller that blocks a paying customer does
  *   not deliver.
@@ -50,6 +52,8 @@ function faultOf(
   if (control?.ok === false || (chain.chainError !== null && !evaluation.delivered)) return "ours";
   if (chain.whyUnsettleable !== undefined) return "ours";
   if (didOurStallEndIt(exchanged) && !chain.settlement) return "ours";
+  const isFormUnknown = payment.call.blind && exchanged.mcp && !tools.paymentForms.has(payment.cap);
+  if (isFormUnknown && evaluation.status === 402 && !chain.settlement) return "ours";
   if (evaluation.wall) return "blocked";
   const isSynthetic = payment.prepared.input.kind === "synthetic";
   const passedBefore = tools.passedInputs.has(`${payment.cap} ${payment.intent.request_sha256}`);

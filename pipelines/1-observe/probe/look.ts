@@ -89,14 +89,15 @@ export async function probeLive(
     ? findListedTargets(askedEndpoint, [sellerListing.claim])[0]!
     : createListedCap(askedEndpoint.cap, url, method ?? "GET", createBlankClaims(url, method), false);
   let answer402: Answer402 | null = null;
-  let redirectsTo: string | null = null;
+  /** Target of the last redirect, by the method of the request; null where the last answer was none. */
+  const redirectsTo = new Map<string, string | null>();
   const capturingEgress = withRequestFields(tools.egress, {});
   capturingEgress.fetch = async (request) => {
     const result = await tools.egress.fetch(request);
     const isTerms = request.profile === "handshake" && result.outcome === "answered" && result.status === 402;
     if (isTerms) answer402 = { headers: result.headers, body: result.body };
     if (request.profile === "handshake" && result.outcome === "answered")
-      redirectsTo = redirectTargetOf(request.url, result);
+      redirectsTo.set(request.method, redirectTargetOf(request.url, result));
     return result;
   };
   let payables: OfferList["payables"] = [];
@@ -112,11 +113,12 @@ export async function probeLive(
     endpoint,
     clock,
   );
+  const chosenMethod = methodProbe?.endpoint.method ?? (endpoint.method as LiveProbeResult["method"]);
   return {
     probe: methodProbe?.probe ?? firstProbe,
-    method: methodProbe?.endpoint.method ?? (endpoint.method as LiveProbeResult["method"]),
+    method: chosenMethod,
     answer402,
-    redirectsTo,
+    redirectsTo: redirectsTo.get(chosenMethod ?? "GET") ?? null,
     payables,
     listing: sellerListing ? { url: sellerListing.document, defects: sellerListing.claim.body.defects } : null,
   };

@@ -376,9 +376,9 @@ test("a tool of which nothing is known is asked with what its own list says it t
 
 describe("the paid call", () => {
   const payment = Buffer.from(JSON.stringify({ x402Version: 2, payload: { nonce: "0x1" } })).toString("base64");
-  const paid = (change: Record<string, Say>, totalMs = 30_000, paymentForm?: PaymentForm) => {
+  const paid = (change: Record<string, Say>, totalMs = 30_000, paymentForm?: PaymentForm, stock?: string) => {
     says = { ...good, ...change };
-    return callTool(egress, { url, tool: request().tool!, profile: "paid", totalMs, payment, paymentForm });
+    return callTool(egress, { url, tool: request().tool!, profile: "paid", totalMs, payment, paymentForm, stock });
   };
 
   test("carries the payment in its call and nowhere else, and asks for no list", async () => {
@@ -450,6 +450,14 @@ describe("the paid call", () => {
     expect(result).toMatchObject({ outcome: "answered", status: 402 });
     expect(sentPayments()).toEqual([JSON.parse(atob(payment)), payment]);
     expect(members.payment_forms).toEqual(["object", "string"]);
+  });
+
+  test("is sent in one form by a blind call: no other client sends it again, so the seller would know whose it is", async () => {
+    for (const form of ["object", "string"] as const) {
+      got.length = 0;
+      const { result, recordMembers: members } = await paid({ "tools/call": json(unpaid) }, 30_000, form, "blind");
+      expect([result.status, members.payment_forms, sentPayments().length]).toEqual([402, [form], 1]);
+    }
   });
 
   test("is sent in one form where the tool fails: it may have taken the payment", async () => {
