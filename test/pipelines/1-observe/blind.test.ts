@@ -18,8 +18,8 @@ import { callTool } from "../../../pipelines/1-observe/mcp/session.ts";
 import { STOCK_CLIENT, stockHeaders } from "../../../pipelines/1-observe/probe/stock.ts";
 import { POOLS } from "../../../pipelines/1-observe/queue.ts";
 import { planDay } from "../../helpers/plan-day.ts";
-import { END, firstPaidOnly, START, salt } from "./day.ts";
-import { toolItem, toolSeller, toolTerms } from "./other-protocols.ts";
+import { END, firstPaidOnly, listAndPlan, START, salt } from "./day.ts";
+import { sumOfTool, toolItem, toolSeller, toolTerms, unpaidTool } from "./other-protocols.ts";
 import { type Leg, pairs, realSeller } from "./real-seller.ts";
 import {
   ASSET,
@@ -319,4 +319,28 @@ test("a tool's known call names us as the client", async () => {
     text.includes("clientInfo") ? [JSON.parse(text).params.clientInfo.name] : [],
   );
   expect(names).toEqual(["touchstone", "touchstone"]);
+});
+
+test("a blind call that a tool answers with its demand again counts from when a known call showed the tool's form", async () => {
+  const fake = fakeWorld();
+  const refuses: Handler = (asked) => unpaidTool(asked);
+  let paid: Handler = refuses;
+  const seller = toolSeller(fake.rail, { paid: (asked, n) => paid(asked, n) });
+  const plan = await listAndPlan(fake, seller);
+  const calls = plan.lines[0]!.calls.filter(({ kind }) => kind === "paid");
+  const call = async (n: number, blind: boolean) => {
+    const lines = [{ ...plan.lines[0]!, calls: [{ ...calls[n]!, blind }] }];
+    await fake.observer.observeSpan({ ...plan, lines }, START, END);
+    const { fault, delivered, status } = fake.log.bodies("paid.result").at(-1)!;
+    return { fault, delivered, status };
+  };
+  // The tool may take payments in the other form only, which the blind call does not try.
+  expect(await call(0, true)).toEqual({ fault: "ours", delivered: false, status: 402 });
+  paid = (asked) => {
+    fake.rail.settle(asked.payment!);
+    return sumOfTool(asked);
+  };
+  expect(await call(1, false)).toEqual({ fault: null, delivered: true, status: 200 });
+  paid = refuses;
+  expect(await call(2, true)).toEqual({ fault: null, delivered: false, status: 402 });
 });
