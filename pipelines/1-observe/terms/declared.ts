@@ -72,11 +72,11 @@ const MAX_HEADERS = 16;
 const HEADER_NAME = /^[a-z0-9][a-z0-9_-]{0,63}$/;
 const HEADER_VALUE = /^[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?$/;
 /**
- * Headers that a seller cannot declare: those that we or the connection set, credentials, payments, claims about who
- * asks, and those that change what a method or an answer is.
+ * Headers that a seller cannot declare: those that we or the connection set, those of HTTP's own authentication and of
+ * cookies, payments, those by which proxies name the client, and those that change what a method or an answer is.
  */
 const OWN_HEADERS =
-  /^(?:accept|accept-encoding|authorization|connection|cookie2?|expect|forwarded|host|keep-alive|origin|prefer|range|referer|set-cookie2?|te|trailer|transfer-encoding|upgrade|user-agent|via|x-api-payment|x-real-ip|.*method-override|(?:access-control|content|if|mcp|payment|proxy|sec|x-forwarded|x-http-method|x-payment)(?:-.*)?)$/;
+  /^(?:accept|accept-encoding|authorization|cf-connecting-ip|connection|cookie2?|expect|forwarded|from|host|keep-alive|origin|prefer|range|referer|set-cookie2?|te|trailer|transfer-encoding|true-client-ip|upgrade|user-agent|via|x-api-payment|x-client-ip|x-real-ip|.*method-override|(?:access-control|content|if|mcp|payment|proxy|sec|x-forwarded|x-http-method|x-payment)(?:-.*)?)$/;
 
 /** Reads declared example headers; undefined if there are none that are sent. */
 function readHeaders(value: unknown): Record<string, string> | undefined {

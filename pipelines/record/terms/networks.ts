@@ -179,7 +179,7 @@ const NAME_ELSEWHERE = /^[a-z][\w.-]{1,18}$/i;
 
 /**
  * May some client be able to pay with this asset? In addition to {@link isPayableIn}: with a short name on a CAIP-2
- * network whose form of addresses we do not know, since its clients may know the name (STX, XNO, lovelace, RLUSD).
+ * network, or in a method of mpp, whose form of addresses we do not know, since its clients may know the name (STX, XNO, lovelace, RLUSD).
  */
 export const mayBePayableIn = (form: AssetForm | "missing", space: string, asset: string | null): boolean =>
   isPayableIn(form) ||
