@@ -137,9 +137,9 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
   const { sender } = money;
   const escrow = createEscrow({ money: chainToken, sender, payTo: money.till.address });
   const authorizations = createAuthorizations(chainToken, sender);
-  const pollMs = money.settlePollMs;
+  const pollPausesMs = money.settlePollMs;
   const gas = createGasLookup(sender, metrics);
-  const pollOptions = pollMs ? { pollMs } : {};
+  const pollOptions = pollPausesMs ? { pollMs: pollPausesMs } : {};
   const holding = new Holding({ orders, escrow, rail, confirmations, gas, logger, metrics, ...pollOptions });
   const caps = money.caps ?? capsOf(config.sell);
   const buying = new Buying({
@@ -147,7 +147,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     readNonce: authorizations.stateOf,
     ...{ caps, clock, logger, metrics },
     closed: () => money.closed?.() ?? sweep.refusalWhenFull(),
-    ...(pollMs ? { settlePollMs: pollMs } : {}),
+    ...(pollPausesMs ? { settlePollMs: pollPausesMs } : {}),
   });
   const nameOf = createPayerNames(secret);
   const publishing = new PublishingCalls({ orders, objects, log, publicStore, nameOf, logger, metrics });
@@ -163,7 +163,7 @@ export function openSales(parts: SellingParts, clock: Clock, money: SellingMoney
     ...{ buying, seller, till: money.charger, recovering, sweep, bodies },
     policy: salePolicyOf(caps),
     clientName: createClientNames(secret),
-    cashier: {
+    receivingAccount: {
       ...{ network, asset, domain, payTo: money.till.address.toLowerCase() },
       get escrow() {
         return money.isEscrowOffered?.() === false ? null : escrow;

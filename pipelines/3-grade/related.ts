@@ -22,8 +22,9 @@ export interface RelatedFlags {
 }
 
 /**
- * The table of endpoints that took money without an answer, searched by payee and by registrable domain. One endpoint
- * affects the card of another only through this table.
+ * The table of related parties: the endpoints that took money without an answer, searched by payee and by registrable
+ * domain, so that the card of an endpoint shows what those of its payee and domain did. One endpoint affects the card
+ * of another only through this table.
  */
 export class RelatedParties {
   readonly #capsByPayee = new Map<string, Set<string>>();

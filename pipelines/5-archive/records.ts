@@ -24,7 +24,7 @@ interface RecordRow {
   cap: string;
   topic: string;
   log_offset: number;
-  /** Unix ms. */
+  /** When the record was observed, unix ms. */
   t: number;
   /** JSON. */
   body: string;

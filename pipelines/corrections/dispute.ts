@@ -78,7 +78,8 @@ export const disputeId = (dispute: SignedDispute): string =>
   `dsp_${idOf([statementOf(dispute), addressKey(dispute.pay_to)])}`;
 
 /**
- * Checks that a value is a dispute addressed to this service and signed recently.
+ * Checks that a value has the form of a dispute, that it is addressed to this service, and that the time which it states
+ * is recent. It does not verify the signature.
  * @throws BadDispute with a pointer for each fault
  */
 export function readDispute(value: unknown, service: string, now: Date): SignedDispute {

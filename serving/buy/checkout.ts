@@ -27,12 +27,12 @@ import type { SalePolicy } from "./eligible.ts";
 import { orderDocument, orderText } from "./order-document.ts";
 import { offerAnsweredBy, type Payment, paymentEnvelope } from "./payments.ts";
 import {
-  type Cashier,
   chainNow,
   escrowOfferFor,
   exactOffer,
   paymentRequired,
   paymentResponseHeader,
+  type ReceivingAccount,
   refusalFields,
   type Sale,
 } from "./terms.ts";
@@ -43,7 +43,7 @@ export interface Sales {
   buying: Buying;
   seller: SellerTools;
   till: Till;
-  cashier: Cashier;
+  receivingAccount: ReceivingAccount;
   policy: SalePolicy;
   /** Stores the documents that the operation web/evidence fetched. */
   bodies: EvidenceBodies;
@@ -168,7 +168,7 @@ export class Checkout {
   constructor(readonly sales: Sales) {}
 
   #keyOf(payment: Payment): string {
-    return claimKey({ ...payment, asset: this.sales.cashier.asset });
+    return claimKey({ ...payment, asset: this.sales.receivingAccount.asset });
   }
 
   /**
@@ -280,26 +280,26 @@ export class Checkout {
    * @throws Problem unavailable when the payment cannot be verified now
    */
   async paymentFault(payment: Payment, sale: Sale, holdsS: number): Promise<PaymentFault | null> {
-    const { cashier, till } = this.sales;
+    const { receivingAccount, till } = this.sales;
     const now = chainNow();
     const { scheme, network } = payment;
-    const escrowOffer = scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
+    const escrowOffer = scheme === "auth-capture" ? escrowOfferFor(receivingAccount, sale) : null;
     if (scheme !== "exact" && !escrowOffer)
       return { code: "unsupported_scheme", says: `the scheme ${scheme} was not offered` };
-    if (network !== cashier.network)
-      return { code: "invalid_network", says: `the payment is on ${network}, not on ${cashier.network}` };
+    if (network !== receivingAccount.network)
+      return { code: "invalid_network", says: `the payment is on ${network}, not on ${receivingAccount.network}` };
     if (payment.amountAtomic !== sale.totalMicro) {
       const says = `the price is ${formatMoney(sale.totalMicro)} USDC now`;
       return { code: "invalid_exact_evm_payload_authorization_value", says };
     }
     if (escrowOffer) return this.#escrowFault(payment, escrowOffer, now);
-    if (payment.to !== cashier.payTo) {
+    if (payment.to !== receivingAccount.payTo) {
       const says = "the payment is for another address than the terms named";
       return { code: "invalid_exact_evm_payload_recipient_mismatch", says };
     }
     const timeFault = validityFault(payment, now, holdsS);
     if (timeFault) return timeFault;
-    const requirements = exactOffer(cashier, sale.totalMicro);
+    const requirements = exactOffer(receivingAccount, sale.totalMicro);
     const verdict = await till.verify(paymentEnvelope(payment, requirements), requirements).catch(() => null);
     if (!verdict) throw new Problem("unavailable", "payments cannot be verified now; nothing was charged", RETRY_LATER);
     if (!verdict.valid) return faultFromReason(verdict.reason);
@@ -312,8 +312,8 @@ export class Checkout {
    * escrow (the hold); the deadlines of the hold are those of our offer.
    */
   async #escrowFault(payment: Payment, offer: PaymentRequirements, now: number): Promise<PaymentFault | null> {
-    const { buying, cashier } = this.sales;
-    const { escrow } = cashier;
+    const { buying, receivingAccount } = this.sales;
+    const { escrow } = receivingAccount;
     if (buying.hasWastedTooMuch({ payer: payment.from, client: null })) {
       const says = "nothing more is held for this wallet today: too many of its payments came to nothing";
       return { code: "unsupported_scheme", says };
@@ -327,9 +327,9 @@ export class Checkout {
 
   /** Builds the claim of a verified payment: the first record of its order. */
   claimOf(payment: Payment, sale: Sale, request: PurchaseRequest): ClaimedPurchase {
-    const { cashier, clientName } = this.sales;
-    const escrowOffer = payment.scheme === "auth-capture" ? escrowOfferFor(cashier, sale) : null;
-    const requirements = offerAnsweredBy(payment, escrowOffer ?? exactOffer(cashier, sale.totalMicro));
+    const { receivingAccount, clientName } = this.sales;
+    const escrowOffer = payment.scheme === "auth-capture" ? escrowOfferFor(receivingAccount, sale) : null;
+    const requirements = offerAnsweredBy(payment, escrowOffer ?? exactOffer(receivingAccount, sale.totalMicro));
     const { operation, requestSha256: request_sha256, priceMicro, publish, expect } = request;
     return {
       key: this.#keyOf(payment),
@@ -338,7 +338,7 @@ export class Checkout {
           operation,
           scheme: escrowOffer ? ("auth-capture" as const) : ("exact" as const),
           network: payment.network,
-          asset: cashier.asset,
+          asset: receivingAccount.asset,
         },
         ...{ payer: payment.from, nonce: payment.nonce, client: clientName(request.client) },
         ...{ valid_after: payment.validAfter, valid_before: payment.validBefore },
@@ -381,7 +381,7 @@ export class Checkout {
     sale: Sale,
     createOrder: () => Promise<Order>,
   ): Promise<Response> {
-    const { cashier } = this.sales;
+    const { receivingAccount } = this.sales;
     await this.#requireFreeIdentifier(payment);
     try {
       return await this.responseOf(
@@ -390,7 +390,8 @@ export class Checkout {
         sale,
       );
     } catch (error) {
-      if (error instanceof NotBought) return paymentRequired(cashier, sale, refusalOffer(error.message, error));
+      if (error instanceof NotBought)
+        return paymentRequired(receivingAccount, sale, refusalOffer(error.message, error));
       if (error instanceof StepNotSeen) throw notWrittenProblem();
       throw error;
     }
@@ -410,7 +411,7 @@ export class Checkout {
     }
     if (isRefused(order)) {
       const error = order.says ?? orderText(order);
-      return paymentRequired(this.sales.cashier, sale, { error, sold: false, headers });
+      return paymentRequired(this.sales.receivingAccount, sale, { error, sold: false, headers });
     }
     if (UNDELIVERED_STATES.has(order.state) || order.state.startsWith("refund")) {
       throw undeliveredProblem(order);
@@ -424,7 +425,7 @@ export class Checkout {
     const { id, network, payer } = order;
     const failure = { code: settleFailure(order), says: orderText(order) };
     const headers = { "touchstone-order": id, ...paymentResponseHeader(version, { network, payer, tx: "" }, failure) };
-    return paymentRequired(this.sales.cashier, sale, { ...refusalFields(failure), sold: false, headers });
+    return paymentRequired(this.sales.receivingAccount, sale, { ...refusalFields(failure), sold: false, headers });
   }
 
   async #deliveredResponse(order: Order, { version }: Payment): Promise<Response> {

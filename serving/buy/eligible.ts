@@ -129,7 +129,7 @@ const guaranteeFor = (name = "any"): string =>
 export interface SaleContext {
   policy: SalePolicy;
   /** The network on which both buyers pay and sellers are paid. */
-  cashier: { network: string };
+  receivingAccount: { network: string };
   buying: {
     /** Tells which sellers have money of ours for a call that did not pass. */
     orders: { table: Pick<OrderTable, "isOwedBy"> };
@@ -151,7 +151,7 @@ export function buyTerms(
   context: SaleContext,
   under?: string,
 ): Buy | { says: string } {
-  const { policy, cashier, buying } = context;
+  const { policy, receivingAccount, buying } = context;
   const sellable = sellableOf(view, cap);
   if ("says" in sellable) return sellable;
   const row = view.row(cap);
@@ -166,8 +166,8 @@ export function buyTerms(
   }
   // Our wallets can pay if the newest 402 names a payee on their network; the price is known if the asset is a dollar.
   if (row.unit !== "USD") return { says: "Its price is in an asset of which we do not know what a unit is worth." };
-  if (row.pay_to == null || !row.networks.includes(cashier.network)) {
-    return { says: noOfferText(cashier.network) };
+  if (row.pay_to == null || !row.networks.includes(receivingAccount.network)) {
+    return { says: noOfferText(receivingAccount.network) };
   }
   const price = parseMoney(row.price);
   const refusal = saleRefusal(view, cap, price, policy) ?? buying.whyClosed ?? null;

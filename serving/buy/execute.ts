@@ -199,7 +199,7 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
   if (!quote) {
     const error =
       candidates.skipped.length === 0 ? NO_CANDIDATE : `No candidate can be paid: ${candidates.skipped.join(" ")}`;
-    return paymentRequired(sales.cashier, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
+    return paymentRequired(sales.receivingAccount, saleOf(selling, 0n), { error: error.slice(0, 2000), sold: false });
   }
   const { priceMicro } = quote;
   const expect = execution.request.expect ?? null;
@@ -210,11 +210,11 @@ async function executeNew(selling: PayOnDelivery, execution: Execution, requestS
     escrow: expect === null,
   };
   const error = `Payment required: ${quote.cap} is asked first, and you are charged this if an answer passes.`;
-  if (!payment) return paymentRequired(sales.cashier, sale, { error });
+  if (!payment) return paymentRequired(sales.receivingAccount, sale, { error });
   const fault = await checkout.paymentFault(payment, sale, requiredValidityS(quote));
-  if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
+  if (fault) return paymentRequired(sales.receivingAccount, sale, refusalFields(fault));
   const guaranteeFault = weakerThanPromised(payment, quote);
-  if (guaranteeFault) return paymentRequired(sales.cashier, sale, refusalFields(guaranteeFault));
+  if (guaranteeFault) return paymentRequired(sales.receivingAccount, sale, refusalFields(guaranteeFault));
   const purchaseRequest = { operation: "execute" as const, requestSha256, priceMicro, publish, client, expect };
   const claimedPurchase = checkout.claimOf(payment, sale, purchaseRequest);
   const place = await selling.places.forCall(holderOf(client, payment, quote.request.url), candidates.leftMs);

@@ -161,13 +161,17 @@ export class PayOnDelivery {
   /** Answers a request without a payment, or with a payment that belongs to no order yet. */
   async #callNew(viaCall: ViaCall, sellable: SellableEndpoint, request: CallRequest): Promise<Response> {
     const { payment } = viaCall;
-    const { cashier, policy } = this.sales;
+    const { receivingAccount, policy } = this.sales;
     const quote = await this.quote(sellable, request, viaCall);
     const sale = this.#saleOf(sellable, viaCall, quote);
     // Only a 402 describes the call. The description waits for a worker thread, so it is not made for a payment that is
     // accepted.
     const refuse = async (terms: Parameters<typeof paymentRequired>[2]) =>
-      paymentRequired(cashier, { ...sale, described: await this.#describeCall(sellable, viaCall, quote) }, terms);
+      paymentRequired(
+        receivingAccount,
+        { ...sale, described: await this.#describeCall(sellable, viaCall, quote) },
+        terms,
+      );
     const saleRefusalText = saleRefusal(this.deps.view(), quote.cap, quote.priceMicro, policy);
     if (saleRefusalText) return refuse({ error: saleRefusalText, sold: false });
     // The spending caps are checked here, when `Buying.buy` begins, before the order's intent to pay is written to the

@@ -12,7 +12,7 @@ import type { Payment } from "./payments.ts";
 import { OFFERED_VALIDITY_S, type PaymentFault } from "./wrong.ts";
 
 /** The account that receives buyers' payments: token, address, and the escrow if there is one. */
-export interface Cashier {
+export interface ReceivingAccount {
   /** CAIP-2. */
   network: string;
   /** Token contract with EIP-3009 and six decimals, lower case. */
@@ -58,7 +58,7 @@ export const chainNow = (): number => Math.floor(systemClock.now().getTime() / 1
 
 /** Returns an `exact` offer of x402 version 2. @param totalMicro micro-units */
 export const exactOffer = (
-  { network, asset, payTo, domain }: Omit<Cashier, "escrow">,
+  { network, asset, payTo, domain }: Omit<ReceivingAccount, "escrow">,
   totalMicro: bigint,
 ): PaymentRequirements => ({
   scheme: "exact",
@@ -71,7 +71,7 @@ export const exactOffer = (
 });
 
 /** Returns an offer of payment into escrow, with deadlines counted from now; null if escrow is not offered. */
-export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirements | null {
+export function escrowOfferFor({ escrow }: ReceivingAccount, sale: Sale): PaymentRequirements | null {
   const { totalMicro } = sale;
   const isInRange = sale.escrow && totalMicro >= MIN_ESCROW_TOTAL && totalMicro <= MAX_ESCROW_TOTAL;
   return isInRange && escrow ? escrow.offer(totalMicro, chainNow()) : null;
@@ -81,16 +81,19 @@ export function escrowOfferFor({ escrow }: Cashier, sale: Sale): PaymentRequirem
 type OfferedSchemes = boolean | "escrow";
 
 /** Returns all offers of version 2, `exact` first. */
-function offersOf(cashier: Cashier, sale: Sale, sold: OfferedSchemes): PaymentRequirements[] {
-  const escrow = sold ? escrowOfferFor(cashier, sale) : null;
-  return [...(sold === true ? [exactOffer(cashier, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
+function offersOf(receivingAccount: ReceivingAccount, sale: Sale, sold: OfferedSchemes): PaymentRequirements[] {
+  const escrow = sold ? escrowOfferFor(receivingAccount, sale) : null;
+  return [...(sold === true ? [exactOffer(receivingAccount, sale.totalMicro)] : []), ...(escrow ? [escrow] : [])];
 }
 
 /** Returns the `exact` offer of version 1; null when version 1 has no name for the network. */
-function offerV1(cashier: Cashier, { url, description, mime, totalMicro, described }: Sale): object | null {
-  if (v1NamesOf(cashier.network).length === 0) return null;
+function offerV1(
+  receivingAccount: ReceivingAccount,
+  { url, description, mime, totalMicro, described }: Sale,
+): object | null {
+  if (v1NamesOf(receivingAccount.network).length === 0) return null;
   return {
-    ...toVersion1(exactOffer(cashier, totalMicro)),
+    ...toVersion1(exactOffer(receivingAccount, totalMicro)),
     ...{ resource: url, description, mimeType: mime },
     ...(described ? { outputSchema: outputSchemaOf(described) } : {}),
   };
@@ -111,7 +114,7 @@ export const refusalFields = ({ code, says }: PaymentFault): RefusalFields => ({
  * @param sold true: everything is offered; false: nothing; `escrow`: only payment into escrow
  */
 export function paymentRequired(
-  cashier: Cashier,
+  receivingAccount: ReceivingAccount,
   sale: Sale,
   {
     error,
@@ -126,10 +129,10 @@ export function paymentRequired(
     x402Version: 2,
     error,
     resource: { url, description, mimeType: mime },
-    accepts: offersOf(cashier, sale, sold),
+    accepts: offersOf(receivingAccount, sale, sold),
     extensions: extensionsOf(sale.described),
   };
-  const version1 = sold === true ? offerV1(cashier, sale) : null;
+  const version1 = sold === true ? offerV1(receivingAccount, sale) : null;
   const body = {
     x402Version: 1,
     error,

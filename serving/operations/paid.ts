@@ -55,7 +55,9 @@ const rowOf = (work: Work): Omit<Operation, "run"> => ({
     amount: formatMoney(PRICE_MICRO),
     accepts: (service) => {
       const { payOnDelivery } = service;
-      return payOnDelivery && isOffered(work, service) ? [exactOffer(payOnDelivery.sales.cashier, PRICE_MICRO)] : [];
+      return payOnDelivery && isOffered(work, service)
+        ? [exactOffer(payOnDelivery.sales.receivingAccount, PRICE_MICRO)]
+        : [];
     },
     since: "2026-11-23",
   },
@@ -107,15 +109,15 @@ async function sellWork(call: Call, work: Work, description: CallDescription): P
   const payment = paymentOf(request.headers);
   const paymentDemand = { error: "Payment required: you are charged once the work is done." };
   if (!payment && !work.countPrices)
-    return paymentRequired(sales.cashier, saleOf(call, work, description, 1), paymentDemand);
+    return paymentRequired(sales.receivingAccount, saleOf(call, work, description, 1), paymentDemand);
   const bytes = await readBody(request.body, work.maxBodyBytes);
   const sale = saleOf(call, work, description, countPrices(work, bytes));
-  if (!payment) return paymentRequired(sales.cashier, sale, paymentDemand);
+  if (!payment) return paymentRequired(sales.receivingAccount, sale, paymentDemand);
   const input = validate(work.body, jsonOf(bytes));
   const requestSha256 = sha256hex(Buffer.concat([Buffer.from(`POST ${work.path}\n`), bytes]));
   return checkout.answer(payment, requestSha256, sale, async () => {
     const fault = await checkout.paymentFault(payment, sale, REQUIRED_VALIDITY_S);
-    if (fault) return paymentRequired(sales.cashier, sale, refusalFields(fault));
+    if (fault) return paymentRequired(sales.receivingAccount, sale, refusalFields(fault));
     const { client } = call;
     const purchaseRequest = { operation: "own" as const, requestSha256, priceMicro: 0n, publish: false, client };
     const holder = { payer: payment.from.toLowerCase(), client };

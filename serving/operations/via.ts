@@ -92,7 +92,7 @@ const ViaPath = z.object({ capability_id: CapId });
 const PRICE: Price = {
   mode: "dynamic",
   amount: "0.002000",
-  accepts: ({ payOnDelivery }) => (payOnDelivery ? [exactOffer(payOnDelivery.sales.cashier, 2_000n)] : []),
+  accepts: ({ payOnDelivery }) => (payOnDelivery ? [exactOffer(payOnDelivery.sales.receivingAccount, 2_000n)] : []),
   since: "2026-11-23",
 };
 

@@ -96,7 +96,7 @@ const UNREAD = at("unread");
 const sales = () =>
   ({
     policy: salePolicyOf(ORDER_CAPS),
-    cashier: { network: "eip155:84532" },
+    receivingAccount: { network: "eip155:84532" },
     buying: { orders: { table: new OrderTable() }, cancelling: {} },
   }) as unknown as Sales;
 

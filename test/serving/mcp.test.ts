@@ -53,7 +53,7 @@ beforeAll(async () => {
     limits,
     sales: {
       policy: { ...SALE_POLICY, leastPrice: 100n },
-      cashier: { network: "eip155:84532" },
+      receivingAccount: { network: "eip155:84532" },
       buying: { orders: { table: new OrderTable() }, cancelling: {} },
     } as unknown as Sales,
   });

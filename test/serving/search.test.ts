@@ -51,7 +51,7 @@ const SPECS: Spec[] = [
 ];
 const SALES = {
   policy: { ...SALE_POLICY, leastPrice: 100n },
-  cashier: { network: "eip155:84532" },
+  receivingAccount: { network: "eip155:84532" },
   buying: { orders: { table: new OrderTable() }, cancelling: {} },
 } as unknown as Sales;
 

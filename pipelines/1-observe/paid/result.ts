@@ -83,7 +83,7 @@ export function createResultBody(
 ): BodyOf<"paid.result"> {
   const { result, loop } = exchanged;
   const { wall, ...answerMembers } = evaluation;
-  const firstRequest = payment.intent.first_leg;
+  const unpaidFindings = payment.intent.first_leg;
   const isRefused = evaluation.status === 402 && !chain.settlement;
   const isEndUnobserved = isUnobserved(tools, result);
   const says = [
@@ -100,12 +100,12 @@ export function createResultBody(
     fault: isEndUnobserved ? "ours" : faultOf(tools, payment, exchanged, evaluation, chain, control),
     live: payment.prepared.probe.body.live && !wall && !isRefused,
     honest:
-      firstRequest.honest === null
+      unpaidFindings.honest === null
         ? null
-        : firstRequest.honest && (!chain.settlement || matchesQuote(payment.intent, chain.settlement)),
+        : unpaidFindings.honest && (!chain.settlement || matchesQuote(payment.intent, chain.settlement)),
     wall,
     ...answerMembers,
-    differs: firstRequest.differs,
+    differs: unpaidFindings.differs,
     control,
     ...receiptOf(result),
     ...(says ? { says: clean(says, 2000) } : {}),

@@ -77,6 +77,7 @@ export interface AskedTerms extends Pick<OfferList, "payables"> {
   readable: boolean;
   /** Members of the terms that a payment has to repeat. */
   context: SignContext;
+  /** What the seller declares about the input and output of a call (declared.ts). */
   declared: Declared;
 }
 
@@ -95,6 +96,7 @@ export interface ReadTerms {
   /** Payout address of `payable`; null when there is no such entry. */
   payTo: string | null;
   context: SignContext;
+  /** What the seller declares about the input and output of a call (declared.ts). */
   declared: Declared;
 }
 

@@ -80,8 +80,10 @@ const toAsciiLetters = (text: string): string =>
     .replace(/[^a-z]/g, "");
 
 interface Fact {
-  asks: string;
-  answer: string;
+  /** Name of the field that holds the question. */
+  askedField: string;
+  /** Name of the field that holds the answer. */
+  answerField: string;
   questionValue(country: Country): string;
   /** Returns the right answers for a country, as the table has them; an answer that equals any of them is right. */
   truths(country: Country): readonly string[];
@@ -89,38 +91,48 @@ interface Fact {
 
 const FACTS: Readonly<Record<string, Fact>> = {
   country_of_capital: {
-    asks: "capital",
-    answer: "country",
+    askedField: "capital",
+    answerField: "country",
     questionValue: ([, , , capital]) => capital,
     truths: ([name, alpha2, alpha3]) => [name, alpha2, alpha3],
   },
   capital: {
-    asks: "country",
-    answer: "capital",
+    askedField: "country",
+    answerField: "capital",
     questionValue: ([name]) => name,
     truths: ([, , , capital]) => [capital],
   },
-  alpha2: { asks: "country", answer: "alpha2", questionValue: ([name]) => name, truths: ([, alpha2]) => [alpha2] },
-  alpha3: { asks: "country", answer: "alpha3", questionValue: ([name]) => name, truths: ([, , alpha3]) => [alpha3] },
+  alpha2: {
+    askedField: "country",
+    answerField: "alpha2",
+    questionValue: ([name]) => name,
+    truths: ([, alpha2]) => [alpha2],
+  },
+  alpha3: {
+    askedField: "country",
+    answerField: "alpha3",
+    questionValue: ([name]) => name,
+    truths: ([, , alpha3]) => [alpha3],
+  },
   currency: {
-    asks: "country",
-    answer: "currency",
+    askedField: "country",
+    answerField: "currency",
     questionValue: ([name]) => name,
     truths: ([, , , , code]) => [code],
   },
 };
 
-const createFactVariant = ({ asks, answer, questionValue, truths }: Fact): Variant => ({
-  asks: [asks],
-  answer: `/${answer}`,
+const createFactVariant = ({ askedField, answerField, questionValue, truths }: Fact): Variant => ({
+  asks: [askedField],
+  answer: `/${answerField}`,
   draw(seed) {
     // A country whose answer is about to change ("") is not drawn.
     const country = new RandomDraws(seed).pick(COUNTRIES.filter((one) => truths(one).every((truth) => truth !== "")));
-    const fields: Fields = { [asks]: questionValue(country) };
+    const fields: Fields = { [askedField]: questionValue(country) };
     return { fields, truth: truths(country) };
   },
   solve(fields) {
-    const askedValue = toAsciiLetters(String(fields[asks]));
+    const askedValue = toAsciiLetters(String(fields[askedField]));
     const country = COUNTRIES.find((one) => toAsciiLetters(questionValue(one)) === askedValue);
     const knownTruths = country ? truths(country) : [];
     return knownTruths.length > 0 && knownTruths.every((truth) => truth !== "") ? knownTruths : null;

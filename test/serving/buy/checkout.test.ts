@@ -28,7 +28,7 @@ function checkoutOver(
     catchUp: async () => {},
     table: { ofKey: () => undefined, ofIdentifier: () => undefined, ...table },
   };
-  return new Checkout({ cashier: { asset: "0xasset" }, buying: { orders, ...acts } } as unknown as Sales);
+  return new Checkout({ receivingAccount: { asset: "0xasset" }, buying: { orders, ...acts } } as unknown as Sales);
 }
 
 /** Whether the payment-identifier of an order in this state may be used by another payment. */

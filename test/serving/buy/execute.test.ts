@@ -243,7 +243,7 @@ async function quoted(name: string): Promise<SellerQuote> {
   return quote;
 }
 async function bought(fallback: Fallback) {
-  const { network, asset } = service.sales.cashier;
+  const { network, asset } = service.sales.receivingAccount;
   // It holds what its orders come to: no other is begun.
   const payer = (await officialBuyer(world)).address.toLowerCase();
   const nonce = `0x${randomBytes(32).toString("hex")}`;

@@ -68,7 +68,7 @@ beforeAll(async () => {
   serving = await servingOver(record, {
     sales: {
       policy: { ...SALE_POLICY, leastPrice: 100n },
-      cashier: { network: "eip155:84532" },
+      receivingAccount: { network: "eip155:84532" },
       buying: { orders: { table: new OrderTable() }, cancelling: {} },
     } as unknown as Sales,
   });
