@@ -103,13 +103,13 @@ export function examine(
   if (!isObject(object)) return refuse("malformed");
   const { signature: signatureText, ...signedMembers } = object;
   const { signing_key_id: kid = defaultMembers?.kid, canonicalization = defaultMembers && "RFC8785" } = signedMembers;
-  const signedAtMs = new Date(at).getTime();
-  if (typeof signatureText !== "string" || typeof kid !== "string" || Number.isNaN(signedAtMs))
+  const signedAt = new Date(at).getTime();
+  if (typeof signatureText !== "string" || typeof kid !== "string" || Number.isNaN(signedAt))
     return refuse("malformed");
   const signature = fromBase64url(signatureText);
   if (signature?.length !== 64) return refuse("malformed");
   if (canonicalization !== "RFC8785") return refuse("canonicalization");
-  const keySearch = findKey(jwks, kid, purpose, signedAtMs);
+  const keySearch = findKey(jwks, kid, purpose, signedAt);
   if (!keySearch.ok) return keySearch;
   try {
     return {

@@ -84,19 +84,19 @@ export interface Version {
 }
 
 /** Infers the version from the members of the first entry, for terms that state no version. */
-function inferForm(firstEntry: unknown, from: FoundTerms["from"]): 1 | 2 {
-  if (get(firstEntry, "maxAmountRequired") !== undefined) return 1;
-  const isCaip2 = /^[a-z0-9-]{3,8}:/.test(String(get(firstEntry, "network") ?? ""));
-  return from === "header" || get(firstEntry, "amount") !== undefined || isCaip2 ? 2 : 1;
+function inferForm(entry: unknown, from: FoundTerms["from"]): 1 | 2 {
+  if (get(entry, "maxAmountRequired") !== undefined) return 1;
+  const isCaip2 = /^[a-z0-9-]{3,8}:/.test(String(get(entry, "network") ?? ""));
+  return from === "header" || get(entry, "amount") !== undefined || isCaip2 ? 2 : 1;
 }
 
-/** Determines the version of terms. @param value the terms @param firstEntry their first entry */
-export function determineVersion(value: unknown, firstEntry: unknown, from: FoundTerms["from"]): Version {
+/** Determines the version of terms. @param value the terms @param entry the first of them */
+export function determineVersion(value: unknown, entry: unknown, from: FoundTerms["from"]): Version {
   const statedVersion = get(value, "x402Version");
   const number =
     typeof statedVersion === "string" && /^\d{1,6}$/.test(statedVersion) ? Number(statedVersion) : statedVersion;
   if (number === 1 || number === 2) return { number, form: number, isStated: statedVersion === number, isKnown: true };
-  const form = inferForm(firstEntry, from);
+  const form = inferForm(entry, from);
   if (typeof number !== "number") return { number: form, form, isStated: false, isKnown: true };
   return { number: Number.isSafeInteger(number) ? number : null, form, isStated: false, isKnown: false };
 }

@@ -8,14 +8,16 @@ import { type AssetForm, classifyAsset, usdcOf } from "./networks.ts";
  * that are about to pay.
  */
 
-const SOLANA = NETWORK_NAMES.solana;
-
 /**
  * CAIP-2 ids by the names (or numbers) that a method has for its networks, of the methods whose networks are no EVM
  * chains. On Solana a request that names no network is for `mainnet`, which an older draft called `mainnet-beta`.
  */
 const NETWORKS = {
-  solana: { mainnet: SOLANA, "mainnet-beta": SOLANA, devnet: NETWORK_NAMES["solana-devnet"] },
+  solana: {
+    mainnet: NETWORK_NAMES.solana,
+    "mainnet-beta": NETWORK_NAMES.solana,
+    devnet: NETWORK_NAMES["solana-devnet"],
+  },
   hedera: { 295: "hedera:mainnet", 296: "hedera:testnet" },
 };
 

@@ -35,7 +35,7 @@ const MAX_WRAPPED = 3;
 /** Largest number of parts of a result's content that are read. */
 const MAX_PARTS = 64;
 
-function collectDemands(value: unknown, demands: ToolDemands, levelsLeft = MAX_WRAPPED): void {
+function collectDemands(value: unknown, demands: ToolDemands, levels = MAX_WRAPPED): void {
   if (!isObject(value)) return;
   const accepts = get(value, "accepts");
   if (typeof accepts === "object" && accepts !== null) demands.terms.push(value);
@@ -44,8 +44,8 @@ function collectDemands(value: unknown, demands: ToolDemands, levelsLeft = MAX_W
     demands.challenges.push(...challenges.slice(0, MAX_PARTS));
     if (challenges.length > MAX_PARTS) demands.isUnread = true;
   }
-  if (levelsLeft === 0) return;
-  for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), demands, levelsLeft - 1);
+  if (levels === 0) return;
+  for (const name of WRAPPER_MEMBERS) collectDemands(get(value, name), demands, levels - 1);
 }
 
 function collectFromText(content: unknown, demands: ToolDemands): void {
