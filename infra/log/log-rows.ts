@@ -1,6 +1,6 @@
 import type Database from "better-sqlite3";
 import type { Statement } from "better-sqlite3";
-import { Failure } from "../errors.ts";
+import { Failure, isDiskFull } from "../errors.ts";
 import { type AppendedRecord, LogBusy, type LogRecord, type NewRecord, OffsetGone, OffsetPastEnd } from "./log.ts";
 import { type LogFile, OFFSETS_PER_PARTITION } from "./log-file.ts";
 
@@ -137,9 +137,9 @@ export class LogRows {
     try {
       return work();
     } catch (error) {
-      const code = error instanceof Error && "code" in error ? String(error.code) : "";
-      if (code === "SQLITE_FULL" || code === "SQLITE_IOERR_SHMSIZE")
+      if (isDiskFull(error))
         throw new Failure("storage", `log ${this.#file.db.name}: no space left, nothing was stored`, { cause: error });
+      const code = error instanceof Error && "code" in error ? String(error.code) : "";
       if (code.startsWith("SQLITE_BUSY")) throw new LogBusy("another process writes", error);
       throw error;
     }

@@ -1,7 +1,7 @@
 import { dirname, resolve } from "node:path";
 import { sha256hex } from "../canonical.ts";
 import { forEachSettled } from "../concurrency.ts";
-import { Failure } from "../errors.ts";
+import { Failure, isDiskFull } from "../errors.ts";
 import { type FileStat, type FsSeam, makeFolder, nodeFs } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
 import { ObjectPlacer } from "./placing.ts";
@@ -206,7 +206,7 @@ async function withStoreErrors<T>(key: string, work: () => Promise<T>): Promise<
   try {
     return await work();
   } catch (error) {
-    if (isErrno(error, "ENOSPC", "EDQUOT")) throw new StoreFull(key, error);
+    if (isDiskFull(error)) throw new StoreFull(key, error);
     if (isErrno(error, "ENOTDIR", "EISDIR")) throw kindConflict(key);
     throw error;
   }

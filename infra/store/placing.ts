@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { dirname } from "node:path";
+import { isDiskFull } from "../errors.ts";
 import { DurableFolders, type FileStat, type FsSeam } from "./fs.ts";
 import type { FolderLock } from "./lock.ts";
 import { isErrno } from "./store.ts";
@@ -119,7 +120,7 @@ export class ObjectPlacer {
       const file = await this.#fs.openNew(probePath);
       return (await file.stat().finally(() => file.close())).modifiedNs;
     } catch (error) {
-      if (isErrno(error, "ENOSPC", "EDQUOT")) return null;
+      if (isDiskFull(error)) return null;
       throw error;
     } finally {
       await this.#removeTemporary(probePath);
