@@ -7,7 +7,7 @@ import { createEgress } from "../infra/egress/create.ts";
 import { Failure } from "../infra/errors.ts";
 import { ownLoop } from "../infra/loop-watch.ts";
 import { configuredNetworks, railOn } from "../infra/rails/networks.ts";
-import { parseUrl } from "../infra/url.ts";
+import { isLoopbackHost, parseUrl } from "../infra/url.ts";
 import { ControlCalls } from "../pipelines/1-observe/probe/exchange.ts";
 import { processReader } from "../pipelines/1-observe/reading/reader.ts";
 import { addressKey } from "../pipelines/record/networks.ts";
@@ -86,8 +86,6 @@ export function findingsOf({ state, says, mend, offers, defects, stock_client: s
   return findings.sort((a, b) => SEVERITY_ORDER.indexOf(a.severity) - SEVERITY_ORDER.indexOf(b.severity));
 }
 
-const isOfThisMachine = (url: URL): boolean => /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/.test(url.hostname);
-
 /**
  * Probes one url from this machine. Unlike the service's observers, this command may also call addresses of this
  * machine, and any port that the url names.
@@ -100,7 +98,7 @@ async function probeFromHere(
   const parsedUrl = parseUrl(url);
   if (parsedUrl === null) throw new BadUrl(url, "not a url");
   const egress = createEgress({
-    allowLoopback: config.allow_loopback || isOfThisMachine(parsedUrl),
+    allowLoopback: config.allow_loopback || isLoopbackHost(parsedUrl.hostname),
     extraPorts: parsedUrl.port === "" ? config.ports : [...config.ports, Number(parsedUrl.port)],
     userAgent: `touchstone (+${config.base_url})`,
     loop: ownLoop,

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { isLoopbackHost } from "./url.ts";
 
 /**
  * Kinds of catalogue: a Bazaar (the discovery list of an x402 facilitator, read page by page); a single document; or
@@ -62,7 +63,6 @@ const knownCatalogue = z
   .transform((name) => KNOWN_CATALOGUES[name]!);
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$/;
-const isLoopback = (url: string): boolean => /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(new URL(url).hostname);
 
 const catalogueObject = z
   .strictObject({
@@ -72,10 +72,14 @@ const catalogueObject = z
     pause_ms: z.int().min(0).max(60_000).default(PAGE_PAUSE_MS),
     curated: z.boolean().default(false),
   })
-  .refine(({ url, headers }) => Object.keys(headers).length === 0 || url.startsWith("https:") || isLoopback(url), {
-    message: "headers are only sent over https, since they may hold keys",
-    path: ["url"],
-  });
+  .refine(
+    ({ url, headers }) =>
+      Object.keys(headers).length === 0 || url.startsWith("https:") || isLoopbackHost(new URL(url).hostname),
+    {
+      message: "headers are only sent over https, since they may hold keys",
+      path: ["url"],
+    },
+  );
 
 /** Error text for an entry of the setting `catalogues` that is not an address, a known name or an object. */
 const EXPECTED_FORMS = `expected an http(s) address, ${Object.keys(KNOWN_CATALOGUES).join(", ")}, or {url, kind?, headers?, ..}`;

@@ -9,3 +9,7 @@ export function parseUrl(text: string, base?: string | URL): URL | null {
     return null;
   }
 }
+
+/** Returns true for a host name (of a parsed url, without its port) that names this machine, else false. */
+export const isLoopbackHost = (hostname: string): boolean =>
+  /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(hostname);

@@ -1,11 +1,9 @@
 import { networkInterfaces } from "node:os";
 import type { Config } from "../../infra/config.ts";
 import { broken, type Finding, ok, warn } from "../../infra/finding.ts";
+import { isLoopbackHost } from "../../infra/url.ts";
 import { parseMoney } from "../../pipelines/record/money.ts";
 import { findSourceProblems } from "../../pipelines/roles/parts.ts";
-
-/** Host names that only this machine can reach. */
-const LOCAL_HOST = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /** Checks settings that are valid one by one but wrong together, which `loadConfig` does not detect. */
 export async function settingsFindings(config: Config): Promise<Finding[]> {
@@ -24,7 +22,7 @@ export async function settingsFindings(config: Config): Promise<Finding[]> {
 function addressFindings({ base_url, host, allow_loopback, limits }: Config): Finding[] {
   const findings: Finding[] = [];
   const { hostname, protocol } = new URL(base_url);
-  const isLocal = LOCAL_HOST.test(hostname);
+  const isLocal = isLoopbackHost(hostname);
   if (isLocal)
     findings.push(
       warn(
@@ -47,7 +45,7 @@ function addressFindings({ base_url, host, allow_loopback, limits }: Config): Fi
         "leave it off on a public machine",
       ),
     );
-  if (!isLocal && LOCAL_HOST.test(host) && limits.trusted_proxies.length === 0)
+  if (!isLocal && isLoopbackHost(host) && limits.trusted_proxies.length === 0)
     findings.push(
       warn(
         "limits.trusted_proxies",

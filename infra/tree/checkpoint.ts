@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { fromBase64url } from "../keys/jwk.ts";
 import type { Keyring } from "../keys/keys.ts";
 import { verifyBytes } from "../keys/verify.ts";
+import { isLoopbackHost, parseUrl } from "../url.ts";
 import { cosignatureLine, cosignatureTime, MAX_SKEW_MS } from "./cosignature.ts";
 import { HASH_BYTES } from "./hash.ts";
 import {
@@ -57,7 +58,7 @@ export const originOf = (baseUrl: string): string => baseUrl.replace(/^https?:\/
  * the demo, has no TLS.
  */
 export const addressOfOrigin = (origin: string): string =>
-  `${/^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])(?:[:/]|$)/.test(origin) ? "http" : "https"}://${origin}`;
+  `${isLoopbackHost(parseUrl(`http://${origin}`)?.hostname ?? "") ? "http" : "https"}://${origin}`;
 
 /** Returns the name of the key of the log's own witness. */
 export const witnessName = (origin: string): string => `${origin}/witness`;

@@ -2,6 +2,7 @@ import ipaddr from "ipaddr.js";
 import { BoundedMap } from "../../../infra/bounded-map.ts";
 import type { Config } from "../../../infra/config.ts";
 import { networkKey } from "../../../infra/egress/address.ts";
+import { isLoopbackHost } from "../../../infra/url.ts";
 import type { Memory } from "../../record/memory.ts";
 import { formatMoney, parseMoney } from "../../record/money.ts";
 import type { UncoveredReason } from "../../record/plan.ts";
@@ -33,7 +34,6 @@ export const parseCaps = (spend: Config["spend"]): Caps => ({
 });
 
 const MILLION = 1_000_000n;
-const LOOPBACK = /^(?:localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 
 /**
  * Returns the domain against whose cap the money paid to a host counts: the registrable domain. A host without one
@@ -46,7 +46,7 @@ export function capDomain(host: string): string {
   const url = new URL(`http://${host}`);
   const domain = registrableDomain(url.href);
   const { hostname } = url;
-  if (domain !== url.host || LOOPBACK.test(hostname)) return domain;
+  if (domain !== url.host || isLoopbackHost(hostname)) return domain;
   const address = hostname.replace(/\.$/, "");
   if (!address.startsWith("[")) return address;
   return networkKey(ipaddr.process(address.slice(1, -1)));
